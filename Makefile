@@ -1,0 +1,37 @@
+# `make demo` is all a newcomer needs; every target sets up .venv first, once.
+PYTHON ?= python3
+BIN := .venv/bin
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help setup demo test check prove clean
+
+help:
+	@echo "make demo    train the embedded agent and open its report (minutes, two CPU cores)"
+	@echo "make test    all tests (minutes)"
+	@echo "make check   style, types, folder order"
+	@echo "make prove   the long proofs behind the numbers in docs/results.md"
+	@echo "make clean   remove .venv and caches"
+
+setup: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/renshu demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+prove: setup
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
