@@ -74,7 +74,7 @@ def pass_hat_k(successes: int, n: int, k: int) -> float:
 def bootstrap_mean(
     values: Sequence[float], *, confidence: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> Interval:
-    """Percentile bootstrap interval of a mean (Efron 1979); of a paired difference if given the differences."""
+    """Percentile bootstrap interval of a mean (Efron 1979, Annals of Statistics 7)."""
     if not values:
         return Interval(math.nan, math.nan, math.nan)
     source: random.Random = generator("bootstrap", seed)

@@ -1,0 +1,177 @@
+"""Load a model with its tokenizer, and save what was trained.
+
+Nothing is taken from a checkpoint's generation config but the ids that end a turn: sampling values hidden
+in a checkpoint must never change what a recipe says.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from renshu.errors import ModelError
+from renshu.models.adapters import add_adapter, has_adapter
+from renshu.models.get import KNOWN, cached
+from renshu.models.settings import ModelSettings
+
+EMBEDDED = Path(__file__).parent / "embedded"
+ORIGIN = "renshu.json"  # beside a saved adapter: the model it belongs to
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready for training and sampling. eos_ids: the ids that end a turn, says the checkpoint."""
+
+    model: Any
+    tokenizer: Any
+    settings: ModelSettings
+    eos_ids: frozenset[int]
+
+    @property
+    def context(self) -> int:
+        """Tokens the model can attend to."""
+        return context_of(self.model)
+
+
+def load(settings: ModelSettings) -> LoadedModel:
+    """The model a recipe asks for, with a fresh adapter if it asks for one. Raises ModelError."""
+    source = locate(settings.name)
+    adapter_folder = source if (Path(source) / "adapter_config.json").is_file() else None
+    if adapter_folder is not None:
+        source = locate(_origin(Path(adapter_folder)))
+    device = _device(settings.device)
+    model = _from_pretrained(source, settings, _dtype(settings, device))
+    if adapter_folder is not None:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True)
+    elif settings.adapter is not None:
+        model = add_adapter(model, settings.adapter)
+    disable_dropout(model)
+    tokenizer = _tokenizer(adapter_folder or source, settings.trust_remote_code)
+    return LoadedModel(model.to(device), tokenizer, settings, eos_ids(model, tokenizer))
+
+
+def save(loaded: LoadedModel, folder: str | Path) -> None:
+    """Write weights (safetensors), config and tokenizer; of an adapted model the adapter only."""
+    folder = Path(folder)
+    loaded.model.save_pretrained(folder, safe_serialization=True)
+    loaded.tokenizer.save_pretrained(folder)
+    if has_adapter(loaded.model):
+        (folder / ORIGIN).write_text(json.dumps({"model": loaded.settings.name}) + "\n", encoding="utf-8")
+
+
+def locate(name: str) -> str:
+    """A folder, or a name for the hub. Raises ModelError for a folder without a model in it."""
+    if name == "embedded":
+        if not (EMBEDDED / "model.safetensors").is_file():
+            raise ModelError(f"the embedded model's files are missing from {EMBEDDED}: reinstall renshu")
+        return str(EMBEDDED)
+    if name in KNOWN:
+        folder = cached(name)
+        if folder is None:
+            raise ModelError(f"{name} is not on this machine yet: run `renshu models get {name}`")
+        return str(folder)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
+            raise ModelError(
+                f"{path} holds no model: there is neither config.json nor adapter_config.json in it"
+            )
+        return str(path)
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ModelError(f"{name}: no such folder")
+    return name
+
+
+def context_of(model: Any) -> int:
+    """Tokens the model can attend to, from its configuration."""
+    config = model.config.get_text_config()
+    length = getattr(config, "max_position_embeddings", None)
+    return int(length) if length else 1 << 30  # models without positions have no limit
+
+
+def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Ids that end a turn, by the generation config, else by the model's config, else by the tokenizer."""
+    generation = getattr(model, "generation_config", None)
+    for owner in (generation, model.config):
+        found = getattr(owner, "eos_token_id", None)
+        if found is not None:
+            return frozenset([found] if isinstance(found, int) else found)
+    return frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
+
+
+def disable_dropout(model: nn.Module) -> None:
+    """Set every dropout to 0: with it, the trainer would not see the policy that sampled."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if name.endswith("dropout") and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def _from_pretrained(source: str, settings: ModelSettings, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=settings.trust_remote_code, use_safetensors=True
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(_explain(source, error)) from error
+
+
+def _tokenizer(source: str, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(_explain(source, error)) from error
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"{source}: only tokenizers of the `tokenizers` library are supported (tokenizer.json)"
+        )
+    return tokenizer
+
+
+def _explain(source: str, error: Exception) -> str:
+    text = str(error)
+    if "trust_remote_code" in text:
+        return (
+            f"{source} wants to run Python code of its own. If you have read it and trust it, "
+            "set model.trust_remote_code=true"
+        )
+    return f"{source} cannot be loaded: {text.splitlines()[0] if text else type(error).__name__}"
+
+
+def _origin(folder: Path) -> str:
+    """The model that the adapter in `folder` was trained on."""
+    try:
+        return str(json.loads((folder / ORIGIN).read_text("utf-8"))["model"])
+    except FileNotFoundError:
+        config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+        return str(config["base_model_name_or_path"])
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(f"model.device={name}: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def _dtype(settings: ModelSettings, device: torch.device) -> torch.dtype:
+    if settings.dtype == "auto":
+        return torch.float32 if device.type == "cpu" or settings.adapter is None else torch.bfloat16
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[settings.dtype]
