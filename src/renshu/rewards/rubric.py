@@ -1,0 +1,95 @@
+"""A rubric: named parts of a reward with weights, and the rules by which they become one typed score.
+
+A part that returns None does not apply and is left out of the sum. A part that raises or returns NaN says
+that the
+scorer failed, not that the policy did: the whole rollout is then `Unscored`, with the part's name in the
+    reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from renshu.errors import ContractError
+from renshu.rewards.lists import reward_number
+from renshu.types import Score, Scored, Trajectory, Unscored
+
+Kind = Literal["outcome", "process", "format", "judge"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a reward.
+
+    measure: trajectory → reward, by convention within 0..1, or None where the part does not apply.
+    kind: `outcome` (was the task solved), `process` (how), `format` (well-formed), `judge` (an opinion on the
+        outcome).
+    """
+
+    name: str
+    weight: float
+    kind: Kind
+    measure: Callable[[Trajectory], Any]
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ContractError(
+                f"reward {self.name!r}: unknown kind {self.kind!r}; choose one of {', '.join(get_args(Kind))}"
+            )
+        try:
+            reward_number(f"weight of reward {self.name!r}", self.weight)
+        except ValueError as error:
+            raise ContractError(str(error)) from error
+
+
+class Rubric:
+    """Parts and an optional success function, asked once at the end of an episode."""
+
+    def __init__(self, parts: Sequence[Part], success: Callable[[Trajectory], Any] | None = None) -> None:
+        self.parts = tuple(parts)
+        self.success = success
+
+    @property
+    def deciding(self) -> tuple[Part, ...]:
+        """The parts without which a score means nothing: those of the outcome, or else the judges."""
+        outcome = tuple(part for part in self.parts if part.kind == "outcome")
+        return outcome or tuple(part for part in self.parts if part.kind == "judge")
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The weighted sum of the parts that apply, or why there is none.
+
+        `Unscored.reason` reads `cause: detail`; the causes are `reward_failed`, `judge_failed`,
+        `success_failed` and `no_outcome`.
+        """
+        values: dict[str, float | None] = {}
+        for part in self.parts:
+            try:
+                values[part.name] = reward_number("it returned", part.measure(trajectory))
+            except Exception as error:
+                cause = "judge_failed" if part.kind == "judge" else "reward_failed"
+                return Unscored(f"{cause}: part {part.name!r}: {_describe(error)}")
+        if all(values[part.name] is None for part in self.deciding):
+            return Unscored(f"no_outcome: {_names(self.deciding)} gave no reward")
+        try:
+            success = None if self.success is None else self.success(trajectory)
+        except Exception as error:
+            return Unscored(f"success_failed: {_describe(error)}")
+        total = sum(part.weight * (values[part.name] or 0.0) for part in self.parts)
+        return Scored(value=total, parts=values, success=None if success is None else bool(success))
+
+
+def cause_of(score: Unscored) -> str:
+    """The cause at the head of an unscored rollout's reason, to count by: `judge_failed`, `infrastructure`,
+    …
+    """
+    return score.reason.partition(":")[0]
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return ", ".join(f"part {part.name!r}" for part in parts) if parts else "no outcome part"
