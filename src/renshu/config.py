@@ -11,15 +11,20 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from renshu.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)  # it has no public name
 
-class _RaisesConfigError(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+
+class _RaisesConfigError(ModelMetaclass):
     """Turns the `ValidationError` of a direct construction into a `ConfigError`.
 
     A metaclass, because pydantic builds nested models without calling them: so their errors keep the path.

@@ -1,0 +1,124 @@
+"""What an algorithm is: data that the one training loop plays.
+
+    batch ─ credit ─▶ rows + advantages ─ forward ─▶ LossInputs ─ loss ─▶ LossOutput
+
+`credit` is a pure function of rewards; `loss` a pure function of tensors that returns a *sum*; the loop
+divides by `denominator` of the whole minibatch. So the number of micro-batches changes nothing but memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from pydantic import Field
+from torch import Tensor
+
+from renshu.config import StrictModel
+from renshu.types import Row
+
+BatchT = TypeVar("BatchT")
+Need = Literal["rollouts", "reference", "entropy"]
+
+
+class OptimiserConfig(StrictModel):
+    """Settings every algorithm shares."""
+
+    learning_rate: float = Field(1e-4, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps in which the rate climbs")
+    weight_decay: float = Field(0.0, ge=0)
+    max_gradient_norm: float = Field(1.0, gt=0)
+    token_budget: int = Field(8192, gt=0, description="distinct tokens of one forward pass: bounds memory")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the denominators of a minibatch are made of; masked and unscored rows are in none of them.
+
+    rows, tokens: rows of the minibatch and their trained tokens, those skipped for zero advantage included.
+    mean_tokens: trained tokens of the whole batch / number of its minibatches.
+    """
+
+    rows: int
+    tokens: int
+    mean_tokens: float
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """Flat tensors of one micro-batch: N trained tokens, in row order then token order, of R rows.
+
+    logprobs: (N,), of the model being trained, temperature-scaled, with gradient.
+    row: (N,) long, ascending: which of the R rows a token belongs to.
+    denominator, tokens: of the whole minibatch, for terms that are averaged in another way than the loss.
+    old_logprobs, reference_logprobs: (N,), of the sampler and of the reference, without gradient.
+    entropy: (N,), of the model's distribution, with gradient. advantages: (R,).
+    """
+
+    logprobs: Tensor
+    row: Tensor
+    rows: int
+    denominator: float
+    tokens: int
+    old_logprobs: Tensor | None = None
+    reference_logprobs: Tensor | None = None
+    entropy: Tensor | None = None
+    advantages: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean in the making: sums of micro-batches are added, then divided."""
+
+    sum: float
+    count: float
+
+    def __add__(self, other: Mean) -> Mean:
+        return Mean(self.sum + other.sum, self.count + other.count)
+
+    @property
+    def value(self) -> float:
+        return self.sum / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """total: () the sum over the micro-batch, before division by the denominator. metrics: detached means."""
+
+    total: Tensor
+    metrics: Mapping[str, Mean] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What a batch has to teach. `rows[i]` is worth `advantages[i]`; rows of one group share a minibatch.
+
+    metrics: about rewards, and how much was left out. warnings: sentences for the user.
+    """
+
+    rows: tuple[Row, ...]
+    advantages: tuple[float, ...] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[BatchT]):
+    """One algorithm, as data.
+
+    skip_zero: rows of advantage zero have no gradient: spare their forward pass, count their tokens.
+    iterations: passes over a batch. minibatches: optimiser updates of one pass, each on whole groups.
+    """
+
+    name: str
+    config: OptimiserConfig
+    needs: frozenset[Need]
+    credit: Callable[[BatchT], Credit]
+    loss: Callable[[LossInputs], LossOutput]
+    denominator: Callable[[Counts], float]
+    temperature: float = 1.0
+    skip_zero: bool = False
+    iterations: int = 1
+    minibatches: int = 1

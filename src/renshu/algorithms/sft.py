@@ -1,0 +1,58 @@
+"""Supervised fine-tuning: raise the log-probability of every token the model should have sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from renshu.algorithms.protocol import (
+    Algorithm,
+    Counts,
+    Credit,
+    LossInputs,
+    LossOutput,
+    Mean,
+    OptimiserConfig,
+)
+from renshu.types import Row
+
+
+class SftConfig(OptimiserConfig):
+    """Settings of a supervised stage."""
+
+    data: str | None = Field(
+        None, description="dialogues, JSON lines; absent: the environment's demonstrations"
+    )
+    demonstrations: int = Field(200, gt=0, description="number of demonstrations where `data` is absent")
+    epochs: int = Field(1, gt=0)
+    rows_per_step: int = Field(16, gt=0)
+    max_length: int = Field(4096, gt=1, description="tokens of a row; what is longer is cut at its end")
+    learning_rate: float = Field(2e-4, gt=0)
+
+
+def loss(inputs: LossInputs) -> LossOutput:
+    """L = -Σ log p(token), averaged by the loop over the trained tokens of the whole step.
+
+    Not over those of a micro-batch: means of means would weigh tokens by the batch they fall into
+    (transformers#34191).
+    """
+    total = -inputs.logprobs.sum()
+    count = len(inputs.logprobs)
+    metrics = {"mean_logprob": Mean(-total.item(), count)}
+    return LossOutput(total, metrics)
+
+
+def credit(rows: Sequence[Row]) -> Credit:
+    return Credit(rows=tuple(rows), metrics={"rows": len(rows)})
+
+
+def tokens(counts: Counts) -> float:
+    return counts.tokens
+
+
+def algorithm(config: SftConfig) -> Algorithm[Sequence[Row]]:
+    """SFT as data for the loop; its batches are rows."""
+    return Algorithm(
+        name="sft", config=config, needs=frozenset(), credit=credit, loss=loss, denominator=tokens
+    )
