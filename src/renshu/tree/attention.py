@@ -2,7 +2,7 @@
 
 It is registered with transformers under the name `"renshu"`. A model switched to it (`renshu.tree.prepare`)
 behaves as with SDPA until it is called with the keyword `tree=`: an object that implements `Attending`. Every
-layer then hands its queries, keys and values to that object, which alone knows which key belongs to whose past.
+layer then hands its queries, keys and values to that object, which alone knows which keys a query may see.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _refuse_unknown(module: nn.Module, rest: dict[str, Any]) -> None:
         unknown.remove("is_causal")
     if unknown:
         raise UnsupportedAttention(
-            f"{type(module).__name__} passes {', '.join(sorted(unknown))} to its attention, which Renshu's does "
-            "not implement: use the padded layout and the reference engine for this model"
+            f"{type(module).__name__} passes {', '.join(sorted(unknown))} to its attention, which Renshu's "
+            "does not implement: use the padded layout and the reference engine for this model"
         )
 
 

@@ -1,0 +1,101 @@
+"""Rows in, log-probs of their trained tokens out: one forward pass, every distinct token once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from renshu.errors import DataError, UnsupportedAttention
+from renshu.tree.logprobs import chosen_logprobs
+from renshu.tree.packing import padded_tokens
+from renshu.tree.support import refusal, supports_tree
+from renshu.tree.tiles import TreeAttention
+from renshu.tree.trie import Ints, TokenTree
+from renshu.types import Row
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """What one forward pass says about the N trained tokens of some rows, in row order then token order.
+
+    logprobs: temperature-scaled log-prob of each, (N,), float32 at least, differentiable. entropy: of the
+    distribution each was drawn from, in nats, (N,), or None unless asked for.
+    computed: tokens the model computed, padding included. naive: tokens of all rows, every copy counted.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    computed: int
+    naive: int
+
+
+def token_logprobs(
+    model: Any,
+    rows: Sequence[Row],
+    *,
+    temperature: float = 1.0,
+    layout: Literal["auto", "tree", "padded"] = "auto",
+    entropy: bool = False,
+) -> TokenLogprobs:
+    """Log-probs of all trained tokens of `rows` under `model`, from one forward pass.
+
+    `layout="tree"` computes each distinct token once, `"padded"` computes the rows side by side; results and
+    gradients are the same. `"auto"` is the tree wherever the model takes one (`renshu.tree.supports_tree`).
+    Raises DataError if no token is trained, UnsupportedAttention for a tree the model does not take.
+    """
+    if not any(any(row.trained) for row in rows):
+        raise DataError(f"none of the {len(rows)} rows has a trained token: there is nothing to compute")
+    if layout == "tree" and not supports_tree(model):
+        raise UnsupportedAttention(f'{refusal(model)}: use layout="padded"')
+    device = next(model.parameters()).device
+    if layout == "tree" or (layout == "auto" and supports_tree(model)):
+        logits, index, target, computed = _tree_logits(model, rows, device)
+    else:
+        logits, index, target, computed = _padded_logits(model, rows, device)
+    logprobs, entropies = chosen_logprobs(
+        logits, torch.from_numpy(index).to(device), torch.from_numpy(target).to(device), temperature, entropy
+    )
+    return TokenLogprobs(logprobs, entropies, computed, sum(len(row.ids) for row in rows))
+
+
+def _tree_logits(model: Any, rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Ints, Ints, int]:
+    """Logits of the nodes that predict something, (M, V); of each trained token its row there and its id, (N,)."""
+    tree = TokenTree.build(rows)
+    sources, index = np.unique(tree.source, return_inverse=True)
+    logits: Tensor = model(
+        input_ids=torch.from_numpy(tree.ids).to(device)[None],
+        position_ids=torch.from_numpy(tree.positions).to(device)[None],
+        attention_mask=torch.ones(
+            1, 1, 1, 1, dtype=torch.bool, device=device
+        ),  # keeps transformers from making one
+        tree=TreeAttention(tree),
+        use_cache=False,
+        logits_to_keep=torch.from_numpy(sources).to(device),
+    ).logits[0]
+    return logits, index, tree.target, len(tree)
+
+
+def _padded_logits(model: Any, rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Ints, Ints, int]:
+    """As `_tree_logits`, of rows padded on the right and the positions at which any of them predicts."""
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : len(row.ids)] = torch.tensor(row.ids)
+        mask[number, : len(row.ids)] = 1
+    at = [np.flatnonzero(row.trained) for row in rows]
+    sources, index = np.unique(np.concatenate(at) - 1, return_inverse=True)
+    logits: Tensor = model(
+        input_ids=ids.to(device),
+        attention_mask=mask.to(device),
+        use_cache=False,
+        logits_to_keep=torch.from_numpy(sources).to(device),
+    ).logits.flatten(0, 1)  # (rows × M, V)
+    index += np.repeat(np.arange(len(rows)) * len(sources), [len(a) for a in at])
+    target = np.concatenate([np.asarray(row.ids, dtype=np.int64)[a] for row, a in zip(rows, at, strict=True)])
+    return logits, index, target, padded_tokens(rows)

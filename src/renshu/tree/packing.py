@@ -1,0 +1,53 @@
+"""Cutting a batch into micro-batches by what they cost to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from renshu.tree.trie import distinct_tokens
+from renshu.types import Row
+
+Layout = Literal["tree", "padded"]
+
+
+def pack(rows: Sequence[Row], budget: int, layout: Layout = "tree") -> list[list[int]]:
+    """Micro-batches of row indices that cost at most `budget` computed tokens each.
+
+    The cost of a micro-batch is the number of its distinct tokens (`layout="tree"`), or rows × longest row
+    (`"padded"`). Rows of one group stay together; a group that alone exceeds the budget is cut so that rows
+    with most in common stay together. A row longer than the budget is a micro-batch of its own. Groups keep
+    the order of their first rows: equal rows give equal micro-batches, and every row occurs in exactly one.
+    """
+    cost = distinct_tokens if layout == "tree" else padded_tokens
+    groups: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(row.group or f"\x00{index}", []).append(index)
+    pieces = [piece for group in groups.values() for piece in _cut(group, rows, budget, cost)]
+    batches: list[list[int]] = []
+    for piece in pieces:
+        if batches and cost([rows[i] for i in batches[-1] + piece]) <= budget:
+            batches[-1].extend(piece)
+        else:
+            batches.append(list(piece))
+    return batches
+
+
+def padded_tokens(rows: Sequence[Row]) -> int:
+    """What the rows cost side by side, each padded to the longest."""
+    return len(rows) * max((len(row.ids) for row in rows), default=0)
+
+
+def _cut(
+    group: list[int], rows: Sequence[Row], budget: int, cost: Callable[[Sequence[Row]], int]
+) -> list[list[int]]:
+    """A group as it is if it fits the budget, else in pieces that do."""
+    if cost([rows[i] for i in group]) <= budget:
+        return [group]
+    pieces: list[list[int]] = []
+    for index in sorted(group, key=lambda i: rows[i].ids):
+        if pieces and cost([rows[i] for i in [*pieces[-1], index]]) <= budget:
+            pieces[-1].append(index)
+        else:
+            pieces.append([index])
+    return pieces
