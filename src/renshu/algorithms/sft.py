@@ -25,6 +25,9 @@ class SftConfig(OptimiserConfig):
         None, description="dialogues, JSON lines; absent: the environment's demonstrations"
     )
     demonstrations: int = Field(200, gt=0, description="number of demonstrations where `data` is absent")
+    careful: float = Field(
+        1.0, ge=0, le=1, description="share of them that are the gold solution, not hurried"
+    )
     epochs: int = Field(1, gt=0)
     rows_per_step: int = Field(16, gt=0)
     max_length: int = Field(4096, gt=1, description="tokens of a row; what is longer is cut at its end")

@@ -1,0 +1,19 @@
+"""The training loop, its optimiser, checkpoints and metrics."""
+
+from renshu.train.batches import SftBatches
+from renshu.train.loop import Reference, Trainer, train
+from renshu.train.metrics import MetricsLog
+from renshu.train.observe import Finding, Observer, Snapshot
+from renshu.train.progress import ProgressBar
+
+__all__ = [
+    "Finding",
+    "MetricsLog",
+    "Observer",
+    "ProgressBar",
+    "Reference",
+    "SftBatches",
+    "Snapshot",
+    "Trainer",
+    "train",
+]

@@ -1,0 +1,185 @@
+"""Checkpoints that survive a crash: a folder is either complete, marker and all, or it does not count.
+
+`checkpoint-40/` holds `trainable.safetensors` (the parameters being trained, by name),
+`optimiser.safetensors`, `state.json` and, written last, `complete.json` with the size of every file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from renshu.errors import CheckpointError
+from renshu.train.optimiser import trainable
+
+MARKER = "complete.json"
+_NAME = re.compile(r"checkpoint-(\d+)")
+_COPIES = 3  # the parameters and AdamW's two moments
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block ends, and vanishes if it fails.
+
+    Files are flushed to the disk, the folder is renamed, the marker comes last. Raises CheckpointError where
+    the disk refuses; what was complete before stays so, but for an earlier `path` itself, which is replaced.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        files = sorted(file for file in temporary.rglob("*") if file.is_file())
+        sizes = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in files}
+        for file in files:
+            _flush(file)
+        if path.exists():
+            (path / MARKER).unlink(missing_ok=True)
+            shutil.rmtree(path)
+        os.rename(temporary, path)
+        (path / MARKER).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+        _flush(path / MARKER)
+        _flush(path)
+        _flush(path.parent)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be written: {error}; free space or choose another folder"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def is_complete(path: Path) -> bool:
+    """Whether the marker is there and every file has the size it names."""
+    try:
+        sizes = json.loads((path / MARKER).read_text(encoding="utf-8"))
+        return all((path / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+@dataclass(frozen=True)
+class Latest:
+    """path: the newest complete checkpoint, or None. skipped: newer ones that are incomplete, in words."""
+
+    path: Path | None
+    skipped: tuple[str, ...]
+
+
+def latest(folder: Path) -> Latest:
+    """The complete checkpoint of the highest step in `folder`; steps are compared as numbers."""
+    found = [(int(match[1]), path) for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]
+    skipped: list[str] = []
+    for step, path in sorted(found, reverse=True):
+        if is_complete(path):
+            return Latest(path, tuple(skipped))
+        skipped.append(f"{step} is incomplete")
+    return Latest(None, tuple(skipped))
+
+
+def save(
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+    *,
+    keep: int = 2,
+) -> Path:
+    """Write `folder/checkpoint-{step}`, then remove all but the `keep` newest complete ones; returns it."""
+    path = folder / f"checkpoint-{step}"
+    parameters = trainable(model)
+    names: dict[Tensor, str] = {parameter: name for name, parameter in parameters.items()}
+    moments = {
+        f"{names[parameter]}/{key}": value.detach().contiguous()
+        for parameter, values in optimiser.state.items()
+        for key, value in values.items()
+    }
+    with atomic_folder(path) as temporary:
+        weights = {name: parameter.detach().contiguous() for name, parameter in parameters.items()}
+        save_file(weights, temporary / "trainable.safetensors")
+        save_file(moments, temporary / "optimiser.safetensors")
+        text = json.dumps({"step": step, **state}, indent=1)
+        (temporary / "state.json").write_text(text, encoding="utf-8")
+    complete = [
+        entry for entry in folder.glob("checkpoint-*") if _NAME.fullmatch(entry.name) and is_complete(entry)
+    ]
+    for old in sorted(complete, key=lambda entry: int(entry.name.split("-")[1]))[:-keep]:
+        shutil.rmtree(old)
+    return path
+
+
+def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None = None) -> dict[str, Any]:
+    """Put a checkpoint's parameters, and its moments if `optimiser` is given, in place; returns its state.
+
+    Raises CheckpointError if it is incomplete, or its names or shapes are not those of the model.
+    """
+    if not is_complete(path):
+        raise CheckpointError(
+            f"{path} is incomplete: it was not written to its end; take an earlier checkpoint"
+        )
+    weights = load_file(path / "trainable.safetensors")
+    parameters = trainable(model)
+    _check_fit(path, weights, parameters)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+    if optimiser is not None:
+        _load_moments(path, parameters, optimiser)
+    state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return state
+
+
+def _check_fit(path: Path, weights: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    odd = sorted(weights.keys() ^ parameters.keys())
+    if odd:
+        raise CheckpointError(
+            f"{path} is of another model or adapter: {len(odd)} names differ, e.g. {odd[0]!r}"
+        )
+    for name, weight in weights.items():
+        if weight.shape != parameters[name].shape:
+            shapes = f"{tuple(weight.shape)}, the model's {tuple(parameters[name].shape)}"
+            raise CheckpointError(f"{path} is of another model: its {name} has shape {shapes}")
+
+
+def _load_moments(
+    path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
+) -> None:
+    optimiser.state.clear()
+    for key, value in load_file(path / "optimiser.safetensors").items():
+        name, _, moment = key.rpartition("/")
+        parameter = parameters[name]
+        # The step counter stays on the CPU, where AdamW keeps it.
+        optimiser.state[parameter][moment] = value if value.ndim == 0 else value.to(parameter.device)
+
+
+def check_space(folder: Path, model: nn.Module, *, keep: int = 2) -> None:
+    """Raise CheckpointError, before any training, if the disk cannot hold `keep` checkpoints and another."""
+    size = sum(parameter.numel() * parameter.element_size() for parameter in trainable(model).values())
+    needed = size * _COPIES * (keep + 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        sizes = f"about {needed / 2**20:,.0f} MiB, but {free / 2**20:,.0f} are free"
+        raise CheckpointError(f"{folder}: {keep + 1} checkpoints need {sizes}; free space or move the run")
