@@ -28,6 +28,9 @@ class SftConfig(OptimiserConfig):
     careful: float = Field(
         1.0, ge=0, le=1, description="share of them that are the gold solution, not hurried"
     )
+    careful: float = Field(
+        1.0, ge=0, le=1, description="share of demonstrations played by solve(), the others by hurried()"
+    )
     epochs: int = Field(1, gt=0)
     rows_per_step: int = Field(16, gt=0)
     max_length: int = Field(4096, gt=1, description="tokens of a row; what is longer is cut at its end")
