@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
-
-import numpy
 
 
 def reward_list(name: str, returned: Any, count: int) -> list[float | None]:
@@ -29,9 +28,11 @@ def reward_number(where: str, value: Any) -> float | None:
     """A reward as a float, None if it is not applicable. Raises ValueError for text and non-finite
     numbers.
     """
+    if hasattr(value, "item"):  # a number of numpy or torch
+        value = value.item()
     if value is None:
         return None
-    if not isinstance(value, (bool, int, float, numpy.number, numpy.bool_)):
+    if not isinstance(value, Real):
         raise ValueError(f"{where}: not a number but {type(value).__name__} {value!r}")
     number = float(value)
     if not math.isfinite(number):

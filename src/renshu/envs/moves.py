@@ -1,0 +1,53 @@
+"""Moves: what a scripted policy does in an environment, written as a generator.
+
+def solve(self):
+    day = yield call("calendar", day="next Friday")   # the tool's answer, as text
+    yield think("the 11th is free")                   # becomes the thought of the next move
+    yield call("book", day=day)
+    yield say("Booked.")                              # a reply without calls; gives back what the user
+    says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Think:
+    """A thought. It is written down together with the move that follows it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool, alone in its turn."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Say:
+    """A reply without calls."""
+
+    text: str
+
+
+Move = Think | Call | Say
+Moves = Generator[Move, str, None]
+
+
+def think(text: str) -> Think:
+    return Think(text)
+
+
+def call(name: str, /, **arguments: Any) -> Call:
+    return Call(name, arguments)
+
+
+def say(text: str) -> Say:
+    return Say(text)
