@@ -29,8 +29,8 @@ class ModelSettings(StrictModel):
     adapter: `none` trains all weights; `lora` or its settings trains an adapter.
     dtype: `auto` is float32 on a CPU or without an adapter, else bfloat16.
     device: `auto` is the first GPU if there is one, else the CPU.
-    template: `own` is the checkpoint's chat template where it can show tools, else Renshu's fallback;
-        `fallback` always takes the fallback; anything else is the path of a Jinja file.
+    template: `own` is the checkpoint's chat template (tools go into the system prompt where it ignores them);
+        `fallback` is Renshu's, also for checkpoints without one; anything else is the path of a Jinja file.
     thoughts: what becomes of earlier thoughts when a template drops them (see `renshu.chat`).
     trust_remote_code: run Python that comes with the checkpoint. Refused unless set.
     """

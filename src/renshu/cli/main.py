@@ -1,0 +1,39 @@
+"""`renshu`: the verbs, and how errors end.
+
+Exit codes: 0 done; 1 refused or failed, with a sentence on standard error; 2 wrong usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from renshu.cli import chat, demo, evaluate, models, report, train
+from renshu.errors import RenshuError
+
+app = typer.Typer(
+    help="Renshu (練習, practice): train small language-model agents and prove the gain.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("chat")(chat.chat)
+app.command("report")(report.report)
+app.add_typer(models.app, name="models")
+
+
+def main() -> None:
+    """The console script. What a user did wrong is told in a sentence, never as a traceback."""
+    try:
+        app()
+    except RenshuError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None

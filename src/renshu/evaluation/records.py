@@ -1,0 +1,49 @@
+"""Trajectories as JSON: what the run folder and the evaluation files hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from renshu.types import Message, Scored, Segment, Trajectory
+
+
+def outcome_record(trajectory: Trajectory) -> dict[str, Any]:
+    """What happened, in messages; without tokens."""
+    score = trajectory.score
+    return {
+        "task": trajectory.task.id,
+        "success": score.success if isinstance(score, Scored) else None,
+        "reward": score.value if isinstance(score, Scored) else None,
+        "parts": dict(score.parts) if isinstance(score, Scored) else {},
+        "reason": "" if isinstance(score, Scored) else score.reason,
+        "stop": str(trajectory.stop),
+        "counts": dict(trajectory.counts),
+        "messages": [message_record(message) for message in trajectory.messages],
+    }
+
+
+def trajectory_record(trajectory: Trajectory) -> dict[str, Any]:
+    """The outcome and all tokens, exactly as read and sampled."""
+    paths = [[_segment(segment) for segment in path] for path in trajectory.paths]
+    return {**outcome_record(trajectory), "paths": paths}
+
+
+def message_record(message: Message) -> dict[str, Any]:
+    """A message in OpenAI's shape; keys that say nothing are left out."""
+    record: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning is not None:
+        record["reasoning"] = message.reasoning
+    if message.tool_calls:
+        record["tool_calls"] = [
+            {"name": call.name, "arguments": call.arguments} for call in message.tool_calls
+        ]
+    if message.name is not None:
+        record["name"] = message.name
+    return record
+
+
+def _segment(segment: Segment) -> dict[str, Any]:
+    record: dict[str, Any] = {"ids": list(segment.ids), "sampled": segment.sampled}
+    if segment.logprobs is not None:
+        record["logprobs"] = [round(value, 6) for value in segment.logprobs]
+    return record

@@ -1,0 +1,104 @@
+"""Dialogues for a supervised stage: a file of JSON lines, or the environment's own demonstrations."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from renshu.algorithms import SftConfig
+from renshu.chat import ChatFormat
+from renshu.envs import Environment, demonstrations
+from renshu.errors import DataError, TemplateError
+from renshu.types import Message, Row, ToolCall
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Dialogues:
+    """Messages with the tools they were written for. set_aside: lines that could not be read, by reason."""
+
+    items: Sequence[tuple[Sequence[Message], Sequence[Mapping[str, Any]]]]
+    set_aside: Mapping[str, int] = field(default_factory=dict)
+
+
+def dialogues_for(config: SftConfig, environment: type[Environment], base: Path, seed: int) -> Dialogues:
+    """The data of a stage: `config.data`, looked up from `base`, or demonstrations on training tasks."""
+    if config.data is not None:
+        return read_dialogues(base / config.data)
+    assert environment.tasks is not None  # the contract was checked
+    tasks = environment.tasks.split("train")[: config.demonstrations]
+    shown = demonstrations(environment, tasks, careful=config.careful, seed=seed)
+    return Dialogues([(demo.messages, demo.tools) for demo in shown])
+
+
+def rows_of(dialogues: Dialogues, chat: ChatFormat) -> list[Row]:
+    """One row a dialogue, in order. Raises DataError naming the dialogue that the template refuses."""
+    rows = []
+    for number, (messages, tools) in enumerate(dialogues.items, start=1):
+        try:
+            rows.append(chat.supervised(messages, tools))
+        except (DataError, TemplateError) as error:
+            raise type(error)(f"dialogue {number}: {error}") from error
+    return rows
+
+
+def read_dialogues(path: Path) -> Dialogues:
+    """Dialogues `{"messages": [...], "tools": [...]}` in OpenAI's shape, one a line.
+
+    A line that cannot be read is set aside and counted. Raises DataError if no line can be read.
+    """
+    try:
+        lines = [line for line in path.read_text("utf-8-sig").split("\n") if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"data: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    items = []
+    set_aside: Counter[str] = Counter()
+    for line in lines:
+        try:
+            row = json.loads(line)
+            messages = [_message(message) for message in row["messages"]]
+            if not any(message.role == "assistant" for message in messages):
+                raise ValueError("no assistant turn")
+            items.append((messages, row.get("tools") or []))
+        except json.JSONDecodeError:
+            set_aside["not JSON"] += 1
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            set_aside[f"no key {error}" if isinstance(error, KeyError) else str(error)] += 1
+    if not items:
+        why = ", ".join(f"{reason}: {count}" for reason, count in set_aside.items()) or "the file is empty"
+        raise DataError(
+            f"data: {path} holds no dialogue ({why}); expected one JSON object with `messages` a line"
+        )
+    return Dialogues(items, set_aside)
+
+
+def _message(data: Mapping[str, Any]) -> Message:
+    """Raises ValueError, TypeError or KeyError for what is no message."""
+    role, content = data["role"], data.get("content")
+    if role not in ROLES:
+        raise ValueError(f"unknown role {role!r}")
+    if content is not None and not isinstance(content, str):
+        raise ValueError(f"content that is a {type(content).__name__}")
+    return Message(
+        role=role,
+        content=content or "",
+        reasoning=data.get("reasoning") or data.get("reasoning_content"),
+        tool_calls=tuple(_call(call) for call in data.get("tool_calls") or ()),
+        tool_call_id=data.get("tool_call_id"),
+        name=data.get("name"),
+    )
+
+
+def _call(data: Mapping[str, Any]) -> ToolCall:
+    function = data.get("function", data)
+    arguments = function["arguments"]
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments that are no object")
+    return ToolCall(function["name"], arguments, data.get("id") or "")

@@ -1,0 +1,149 @@
+"""The recipe: model + environment + stages + evaluation, in one file of settings.
+
+Every key is read by something; what a recipe leaves out has a default, written to `recipe.resolved.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from renshu.algorithms.grpo import GrpoConfig
+from renshu.algorithms.sft import SftConfig
+from renshu.config import StrictModel, apply_overrides, apply_preset, load_yaml
+from renshu.errors import ConfigError
+from renshu.models import ModelSettings
+
+
+class SampleSettings(StrictModel):
+    """How episodes of a stage are sampled.
+
+    max_tokens: tokens the model may sample in one episode, over all its turns.
+    """
+
+    max_tokens: int = Field(512, ge=1)
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    min_p: float = Field(0.0, ge=0, le=1)
+
+
+class StopWhen(StrictModel):
+    """End a stage once success on dev has reached `success`, or has not risen for `patience` looks."""
+
+    success: float | None = Field(None, gt=0, le=1)
+    patience: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.success is None and self.patience is None:
+            raise ValueError("say success: 0.97, patience: 3 or both")
+        return self
+
+
+class Stage(StrictModel):
+    """One algorithm with its limits: exactly one of `sft` and `grpo`."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    sft: SftConfig | None = None
+    grpo: GrpoConfig | None = None
+    sample: SampleSettings = SampleSettings()
+    stop_when: StopWhen | None = None
+
+    @model_validator(mode="after")
+    def _one_algorithm(self) -> Self:
+        given = [name for name in ("sft", "grpo") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"stage {self.name!r} needs exactly one of sft and grpo, not {' and '.join(given) or 'none'}"
+            )
+        if self.grpo is not None and self.sample.temperature == 0:
+            raise ValueError(
+                "sample.temperature: 0 is greedy; grpo learns from differences, so sample above 0"
+            )
+        return self
+
+    @property
+    def algorithm(self) -> Literal["sft", "grpo"]:
+        return "sft" if self.sft is not None else "grpo"
+
+
+class EvaluationSettings(StrictModel):
+    """How arms are compared: greedily, on the same held-out tasks.
+
+    tasks: of the test split. dev_tasks: of the dev split, on which checkpoints are chosen.
+    every: GRPO steps between two looks at the dev split. compare: arms beside each stage.
+    shots: solved dialogues in the prompt of the arm `few-shot`. max_tokens: sampled tokens of an episode.
+    at_once: episodes that run together.
+    """
+
+    tasks: int = Field(300, ge=1)
+    dev_tasks: int = Field(64, ge=1)
+    every: int = Field(10, ge=1)
+    compare: tuple[Literal["base", "few-shot"], ...] = ("base",)
+    shots: int = Field(2, ge=1)
+    at_once: int = Field(64, ge=1)
+    max_tokens: int = Field(512, ge=1)
+
+
+class Recipe(StrictModel):
+    """All settings of a run. Relative paths start from the folder of the recipe."""
+
+    seed: int = Field(0, ge=0)
+    model: ModelSettings = ModelSettings()
+    env: str
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    eval: EvaluationSettings = EvaluationSettings()
+    threads: int | None = Field(None, ge=1)
+    out: str = "runs/{recipe}-{seed}"
+
+    @field_validator("stages")
+    @classmethod
+    def _names_differ(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        names = [stage.name for stage in stages]
+        taken = {"base", "few-shot", "final", *(n for n in names if names.count(n) > 1)} & set(names)
+        if taken:
+            raise ValueError(
+                f"stage names must differ from each other and from base, few-shot, final: {sorted(taken)}"
+            )
+        return stages
+
+
+def built_in_recipes() -> list[str]:
+    """Names of the recipes that come with Renshu."""
+    folder = files("renshu") / "recipes"
+    return sorted(
+        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
+    )
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe: a path, or the name of a built-in one. Raises ConfigError."""
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such recipe file")
+        return path
+    if name in built_in_recipes():
+        return Path(str(files("renshu") / "recipes" / f"{name}.yaml"))
+    raise ConfigError(
+        f"{name!r} is neither a recipe file (*.yaml) nor built in ({', '.join(built_in_recipes())})"
+    )
+
+
+def read_recipe(name: str, overrides: Sequence[str] = (), *, preset: str | None = None) -> Recipe:
+    """The recipe of a file or built-in name, with `key=value` overrides. Raises ConfigError."""
+    path = find_recipe(name)
+    data = apply_overrides(apply_preset(load_yaml(path), preset), overrides)
+    return Recipe.from_dict(data, source=path)
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The recipe as YAML with every default written out; reading it gives the same recipe."""
+    data: dict[str, Any] = recipe.model_dump(mode="json")
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)

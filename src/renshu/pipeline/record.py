@@ -1,0 +1,86 @@
+"""What a run writes at every step: metrics, findings, trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from renshu.evaluation.records import outcome_record, trajectory_record
+from renshu.pipeline.recipe import Stage
+from renshu.pipeline.run_folder import RunFolder
+from renshu.rollout import rollout_metrics, tool_sequences
+from renshu.train import MetricsLog, Snapshot
+from renshu.types import Group, Scored, Trajectory
+
+
+class Recorder:
+    """Writes into a run folder, and counts the tokens of training."""
+
+    def __init__(self, run: RunFolder, tokenizer: Any) -> None:
+        self.run, self.tokenizer = run, tokenizer
+        self.metrics = MetricsLog(run.file("metrics.jsonl"))
+        self.computed = self.naive = 0
+
+    def step(self, stage: Stage, snapshot: Snapshot, dev_success: float | None) -> None:
+        record: dict[str, Any] = {"stage": stage.name, "step": snapshot.step, "steps": snapshot.steps}
+        if stage.grpo is not None:
+            groups: Sequence[Group] = snapshot.batch
+            trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+            record |= {**rollout_metrics(groups), "sequences": dict(tool_sequences(trajectories))}
+            self._trajectories(stage, snapshot.step, groups)
+        record |= snapshot.metrics
+        if dev_success is not None:
+            record["dev_success"] = dev_success
+        self.metrics.append(record)
+        self.computed += int(snapshot.metrics["tokens_computed"])
+        self.naive += int(snapshot.metrics["tokens_naive"])
+        findings = [
+            {"stage": stage.name, "step": snapshot.step, "name": f.name, "text": f.text}
+            for f in snapshot.findings
+        ]
+        if findings:
+            self.run.append_lines("findings.jsonl", findings)
+
+    def _trajectories(self, stage: Stage, step: int, groups: Sequence[Group]) -> None:
+        rows = [trajectory_record(trajectory) for group in groups for trajectory in group.trajectories]
+        self.run.append_lines(f"trajectories/{stage.name}/step-{step:05}.jsonl", rows)
+        shown = [self._sample(stage, step, trajectory) for trajectory in best_and_worst(groups[0])]
+        self.run.append_lines("trajectories/samples.jsonl", shown)
+
+    def _sample(self, stage: Stage, step: int, trajectory: Trajectory) -> dict[str, Any]:
+        """The outcome with every token as text, for the report."""
+        segments = [
+            {"sampled": segment.sampled, "pieces": pieces(self.tokenizer, segment.ids)}
+            for segment in trajectory.segments
+        ]
+        return {"stage": stage.name, "step": step, **outcome_record(trajectory), "segments": segments}
+
+
+def best_and_worst(group: Group) -> list[Trajectory]:
+    """The trajectories of highest and of lowest reward; one if these are equal or nothing is scored."""
+    scored = [t for t in group.trajectories if isinstance(t.score, Scored)]
+    if not scored:
+        return list(group.trajectories[:1])
+    best, worst = max(scored, key=_reward), min(scored, key=_reward)
+    return [best] if _reward(best) == _reward(worst) else [best, worst]
+
+
+def _reward(trajectory: Trajectory) -> float:
+    assert isinstance(trajectory.score, Scored)
+    return trajectory.score.value
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The text of each token. A character spread over several tokens is shown at the last of them."""
+    texts: list[str] = []
+    start = 0
+    for end in range(1, len(ids) + 1):
+        text = tokenizer.decode(
+            list(ids[start:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        incomplete = (
+            text.endswith("\ufffd") and end - start < 4 and end < len(ids)
+        )  # UTF-8 has at most four bytes
+        texts.append("" if incomplete else text)
+        start = start if incomplete else end
+    return texts

@@ -1,0 +1,100 @@
+"""What a run folder tells, read from its plain files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from renshu.errors import DataError
+from renshu.report.charts import Bar, Series
+
+SHOWN_SEQUENCES = 7  # of tools; the rest is "other", so that each has its own colour
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run: its summary, and one dict a line of its logs. Absent files are empty."""
+
+    name: str
+    summary: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    samples: list[dict[str, Any]]
+    settings: str
+    provenance: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path) -> RunData:
+        """Raises DataError if there is no finished run in `folder`."""
+        folder = Path(folder)
+        if not (folder / "summary.json").is_file():
+            raise DataError(f"{folder} holds no finished run: there is no summary.json in it")
+        return cls(
+            name=folder.resolve().name,
+            summary=json.loads((folder / "summary.json").read_text("utf-8")),
+            metrics=_lines(folder / "metrics.jsonl"),
+            samples=_lines(folder / "trajectories" / "samples.jsonl"),
+            settings=_text(folder / "recipe.resolved.yaml"),
+            provenance=json.loads(_text(folder / "provenance.json") or "{}"),
+        )
+
+    def of_stage(self, stage: str) -> list[dict[str, Any]]:
+        return [row for row in self.metrics if row["stage"] == stage]
+
+    def curves(self, stage: str) -> list[Series]:
+        """What a stage looked like over its steps: reward and success of an RL stage, the loss of SFT."""
+        rows = self.of_stage(stage)
+        named = [("reward", "reward", False), ("success", "success in training", False)]
+        if not any(row.get("reward") is not None for row in rows):
+            named = [("loss", "loss", False)]
+        named.append(("dev_success", "success on dev", True))
+        return [
+            Series(label, [(row["step"], row[key]) for row in rows if row.get(key) is not None], dots)
+            for key, label, dots in named
+        ]
+
+    def tool_sequences(self, stage: str) -> tuple[list[str], list[tuple[float, dict[str, float]]]]:
+        """The commonest sequences of tools, and the share of each in the episodes of every step."""
+        rows = [row for row in self.of_stage(stage) if row.get("sequences")]
+        total: Counter[str] = Counter()
+        for row in rows:
+            total.update(row["sequences"])
+        names = [name for name, _ in total.most_common(SHOWN_SEQUENCES)]
+        columns = []
+        for row in rows:
+            episodes = sum(row["sequences"].values())
+            shares = {name: row["sequences"].get(name, 0) / episodes for name in names}
+            columns.append((float(row["step"]), {**shares, "other": 1.0 - sum(shares.values())}))
+        return [*names, *(["other"] if len(total) > len(names) else [])], columns
+
+
+def bars(arms: Sequence[dict[str, Any]]) -> list[Bar]:
+    """The arms of one benchmark as rows of an interval chart."""
+    return [
+        Bar(
+            name=arm["arm"],
+            value=float("nan") if arm["success"] is None else arm["success"],
+            low=arm["low"],
+            high=arm["high"],
+            note=f"n = {arm['n']}" + (f", {arm['unscored']} unscored" if arm["unscored"] else ""),
+        )
+        for arm in arms
+    ]
+
+
+def chosen_samples(samples: Sequence[dict[str, Any]], most: int = 6) -> list[dict[str, Any]]:
+    """Samples spread evenly over the run, the first and the last included."""
+    if len(samples) <= most:
+        return list(samples)
+    return [samples[round(i * (len(samples) - 1) / (most - 1))] for i in range(most)]
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8") if path.is_file() else ""
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _text(path).splitlines() if line.strip()]
