@@ -78,10 +78,7 @@ def test_the_careful_thought_word_for_word():
 
 
 def play(*moves, task=TASK):
-    def script():
-        yield from moves
-
-    return play_through(FlightDesk(), task, script())
+    return play_through(FlightDesk(), task, moves)
 
 
 LOOK = (call("calendar", day="next Friday"), call("search", city="Tokyo", date="2026-03-13"))

@@ -56,7 +56,9 @@ def check_env(environment: type[Environment], *, samples: int = 3) -> list[Probl
 
 def _declared(environment: type[Environment]) -> Iterator[Problem]:
     try:
-        environment().tools()
+        for spec in environment().tools():
+            if not spec.description:
+                yield Problem("no_docstring", f"tool {spec.name}: a docstring tells the model what it is for")
     except ToolDefinitionError as error:
         yield Problem("bad_tool", str(error))
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from renshu.envs.environment import Environment
+from renshu.envs.environment import Environment, Script
 from renshu.envs.interaction import play_through
 from renshu.errors import ConfigError
 from renshu.seeding import stable_hash
@@ -43,7 +43,8 @@ def demonstrations(
         raise ConfigError(f"the careful share of demonstrations is {careful}; it must lie between 0 and 1")
     ranked = sorted(tasks, key=lambda task: stable_hash("demonstrations", seed, task.id))
     chosen = {task.id for task in ranked[: round(careful * len(tasks))]}
-    for script, needed in (("solve", bool(chosen)), ("hurried", len(chosen) < len(tasks))):
+    scripts: dict[Script, bool] = {"solve": bool(chosen), "hurried": len(chosen) < len(tasks)}
+    for script, needed in scripts.items():
         if needed and not environment.has_script(script):
             raise ConfigError(
                 f"{environment.__name__} has no {script}(): its demonstrations cannot be played"

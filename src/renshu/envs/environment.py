@@ -26,6 +26,7 @@ from renshu.rewards import Kind, Part, Rubric
 from renshu.tools import ToolSpec, is_tool
 from renshu.types import Message, Task, Trajectory
 
+Script = Literal["solve", "hurried"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -77,7 +78,7 @@ class Environment:
         raise NotImplementedError
 
     @classmethod
-    def has_script(cls, name: Literal["solve", "hurried"]) -> bool:
+    def has_script(cls, name: Script) -> bool:
         """Whether the subclass offers `solve` or `hurried`."""
         return getattr(cls, name) is not getattr(Environment, name)
 
@@ -120,30 +121,28 @@ class Environment:
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """The allow-list: `@tool` methods in the order of their definition, those of base classes first."""
-        return tuple(ToolSpec.from_function(method) for method in _marked(self, is_tool))
+        return tuple(ToolSpec.from_function(method) for _, method in _marked(self, is_tool))
 
     def rubric(self) -> Rubric:
         """The `@reward` parts and the `@success` method, bound to this object."""
         parts = []
-        for method in _marked(self, lambda f: hasattr(f, "__renshu_reward__")):
+        for name, method in _marked(self, lambda f: hasattr(f, "__renshu_reward__")):
             weight, kind = method.__renshu_reward__
-            parts.append(Part(method.__name__, weight, kind, _on_trajectory(method)))
-        successes = list(_marked(self, lambda f: hasattr(f, "__renshu_success__")))
+            parts.append(Part(name, weight, kind, _on_trajectory(method)))
+        successes = dict(_marked(self, lambda f: hasattr(f, "__renshu_success__")))
         if len(successes) > 1:
-            names = ", ".join(method.__name__ for method in successes)
-            raise ContractError(
-                f"{type(self).__name__} has {len(successes)} @success methods ({names}); keep one"
-            )
-        return Rubric(parts, _on_trajectory(successes[0]) if successes else None)
+            names = ", ".join(successes)
+            raise ContractError(f"{type(self).__name__} has several @success methods ({names}); keep one")
+        return Rubric(parts, next(map(_on_trajectory, successes.values()), None))
 
 
-def _marked(environment: Environment, marked: Callable[[Any], bool]) -> Iterator[Any]:
-    """Bound methods whose function is marked, in order of definition; an override keeps its first place."""
+def _marked(environment: Environment, marked: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """Names and bound methods whose function is marked, in order of definition; an override keeps its place."""
     names = dict.fromkeys(name for owner in reversed(type(environment).__mro__) for name in vars(owner))
     for name in names:
         function = inspect.getattr_static(environment, name)
         if callable(function) and marked(function):
-            yield getattr(environment, name)
+            yield name, getattr(environment, name)
 
 
 def _on_trajectory(method: Callable[..., Any]) -> Callable[[Trajectory], Any]:

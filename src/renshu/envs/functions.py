@@ -10,11 +10,12 @@ from renshu.envs.adapters.trl import call_reward, is_trl_reward, opening_of
 from renshu.envs.environment import Environment
 from renshu.envs.tasks import Tasks
 from renshu.errors import ContractError
-from renshu.rewards import Part, Rubric
+from renshu.rewards import Kind, Part, Rubric
 from renshu.tools import ToolSpec
 from renshu.types import Message, Task, Trajectory
 
 Function = Callable[..., Any]
+DEFAULT: tuple[float, Kind] = (1.0, "outcome")  # of rewards that @reward does not mark
 
 
 def from_functions(
@@ -47,7 +48,7 @@ def from_functions(
 
 
 def _part(function: Function) -> Part:
-    weight, kind = getattr(function, "__renshu_reward__", (1.0, "outcome"))
+    weight, kind = getattr(function, "__renshu_reward__", DEFAULT)
     return Part(function.__name__, weight, kind, _measure(function))
 
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from renshu.chat import ParseError, Reply
 from renshu.envs.environment import Environment
-from renshu.envs.moves import Call, Moves, Think
+from renshu.envs.moves import Call, Move, Moves, Think
 from renshu.errors import ContractError, InfrastructureError
 from renshu.tools import ToolResult
 from renshu.types import Message, Segment, Stop, Task, ToolCall, Trajectory, Unscored
@@ -132,14 +132,16 @@ def boundary(where: str) -> Iterator[None]:
         raise InfrastructureError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-async def play(environment: Environment, task: Task, moves: Moves | None = None) -> Trajectory:
-    """Play scripted moves, by default `environment.solve()`, to the end of the episode.
+async def play(
+    environment: Environment, task: Task, moves: Moves | Iterable[Move] | None = None
+) -> Trajectory:
+    """Play scripted moves, or else `environment.solve()`, to the end of the episode.
 
     The trajectory has messages and a score but no tokens. Raises ContractError if the moves run out before
     the episode has ended.
     """
     interaction = Interaction(environment, task)
-    script = environment.solve() if moves is None else moves
+    script = _script(environment.solve() if moves is None else moves)
     answer, thought = None, None
     while True:
         try:
@@ -152,15 +154,25 @@ async def play(environment: Environment, task: Task, moves: Moves | None = None)
         if isinstance(move, Think):
             answer, thought = "", move.text
             continue
-        calls = (ToolCall(move.name, move.arguments),) if isinstance(move, Call) else ()
-        outcome = await interaction.answer(Reply("" if calls else move.text, thought, calls))
+        if isinstance(move, Call):
+            reply = Reply("", thought, (ToolCall(move.name, move.arguments),))
+        else:
+            reply = Reply(move.text, thought)
+        outcome = await interaction.answer(reply)
         if isinstance(outcome, Stop):
             script.close()
             return interaction.finish(outcome)
         answer, thought = outcome[-1].content, None
 
 
-def play_through(environment: Environment, task: Task, moves: Moves | None = None) -> Trajectory:
+def _script(moves: Moves | Iterable[Move]) -> Moves:
+    """The moves as a generator, which may be told the answers."""
+    return moves if isinstance(moves, Generator) else cast(Moves, (move for move in moves))
+
+
+def play_through(
+    environment: Environment, task: Task, moves: Moves | Iterable[Move] | None = None
+) -> Trajectory:
     """`play` for callers that are no coroutines."""
     return in_own_loop(play(environment, task, moves))
 

@@ -75,7 +75,7 @@ def opening_of(
     one.
     """
     prompt = fields.get("prompt") or ""
-    rows = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    rows: list[Any] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     messages = [Message(row["role"], row["content"]) for row in rows]
     if system and messages[0].role != "system":
         messages.insert(0, Message("system", system))

@@ -1,0 +1,167 @@
+"""Broken environments are found before training; sound ones are not accused."""
+
+import random
+
+import pytest
+
+from renshu.envs import Environment, Tasks, call, check_env, require_env, reward, say, success
+from renshu.errors import ContractError, InfrastructureError
+from renshu.tools import tool
+
+
+class Lamp(Environment):
+    """Switch the lamp on."""
+
+    tasks = Tasks.generated(lambda random: {"room": random.randrange(9)}, train=4, dev=1, test=1, name="lamp")
+
+    def setup(self, task):
+        self.lit = False
+        return f"Light up room {task['room']}."
+
+    @tool
+    def switch(self, room: int) -> str:
+        """Switch the lamp.
+
+        Args:
+            room: its number
+        """
+        self.lit = room == self.task["room"]
+        return "on"
+
+    @success
+    def solved(self):
+        return self.lit
+
+    @reward(1.0)
+    def bright(self):
+        return float(self.lit)
+
+    def solve(self):
+        yield call("switch", room=self.task["room"])
+        yield say("Done.")
+
+
+def codes(environment):
+    return sorted({problem.code for problem in check_env(environment)})
+
+
+def test_a_sound_environment_has_no_problems():
+    assert check_env(Lamp) == []
+    require_env(Lamp)
+
+
+def broken(**members):
+    return type("Broken", (Lamp,), members)
+
+
+@reward(1.0)
+def nan_reward(self):
+    return float("nan")
+
+
+@reward(1.0)
+def raising_reward(self):
+    return {}["lit"]
+
+
+@reward(1.0)
+def half(self):
+    return 0.5 * self.lit
+
+
+@success
+def always(self):
+    return True
+
+
+@tool
+def unhinted(self, room):
+    """Switch the lamp."""
+
+
+@tool
+def silent(self) -> str:
+    return "dark"
+
+
+def wrong_gold(self):
+    yield call("switch", room=-1)
+    yield say("Done.")
+
+
+def clumsy_gold(self):
+    yield call("swich", room=1)
+    yield call("switch", room=self.task["room"])
+    yield say("Done.")
+
+
+def endless_gold(self):
+    yield call("switch", room=self.task["room"])
+
+
+def random_gold(self):
+    yield call("switch", room=self.task["room"])
+    yield say(str(random.random()))
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ({"bright": None}, ["no_reward"]),
+        ({"bright": reward(0.1, kind="format")(lambda self: 1.0)}, ["no_outcome"]),
+        ({"solved": None}, ["no_success"]),
+        ({"solved_too": always}, ["bad_rubric"]),
+        ({"bright": reward(float("nan"))(lambda self: 1.0)}, ["bad_rubric"]),
+        ({"dim": unhinted}, ["bad_tool"]),
+        ({"dim": silent}, ["no_docstring"]),
+        ({"tasks": None}, ["no_tasks"]),
+        ({"tasks": Tasks()}, ["no_tasks"]),
+        ({"max_turns": 0}, ["no_turns"]),
+        ({"setup": lambda self, task: None}, ["setup_failed"]),
+        ({"setup": lambda self, task: "  "}, ["setup_failed"]),
+        ({"setup": lambda self, task: task["floor"]}, ["setup_failed"]),
+        ({"setup": lambda self, task: f"Room {random.random()}"}, ["setup_random"]),
+        ({"bright": nan_reward}, ["unscored"]),
+        ({"bright": raising_reward}, ["unscored"]),
+        ({"bright": half}, ["gold_below_full"]),
+        ({"solved": always}, ["idle_success"]),
+        ({"solve": wrong_gold}, ["gold_below_full", "gold_fails"]),
+        ({"solve": clumsy_gold}, ["gold_faults"]),
+        ({"solve": endless_gold}, ["play_failed"]),
+        ({"solve": random_gold}, ["gold_random"]),
+        ({"user": lambda self, reply: 1 / 0}, ["play_failed"]),
+    ],
+)
+def test_each_fault_is_named(members, expected):
+    assert codes(broken(**members)) == expected
+
+
+def test_problems_are_raised_together_and_say_where():
+    with pytest.raises(ContractError, match=r"Broken cannot be trained on:\n  - no_reward.*\n  - no_tasks"):
+        require_env(broken(bright=None, tasks=None))
+    (problem,) = {
+        str(problem)
+        for problem in check_env(broken(bright=raising_reward))
+        if "lamp/train/0: an" in str(problem)
+    }
+    assert (
+        problem
+        == "unscored: task lamp/train/0: an empty answer: reward_failed: part 'bright': KeyError: 'lit'"
+    )
+
+
+def test_an_environment_without_gold_is_sound_and_none_at_rest_is_allowed():
+    @reward(1.0)
+    def bright(self):
+        return 1.0 if self.lit else None
+
+    assert check_env(broken(bright=bright)) == []
+    assert check_env(broken(solve=Environment.solve)) == []
+
+
+def test_errors_of_the_environment_are_no_fault_of_the_policy():
+    from renshu.envs import play_through
+
+    crashing = broken(is_done=lambda self: 1 / 0)
+    with pytest.raises(InfrastructureError, match=r"Broken\.is_done: ZeroDivisionError"):
+        play_through(crashing(), Lamp.tasks.train[0])
