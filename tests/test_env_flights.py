@@ -67,13 +67,13 @@ def test_conditions():
 def test_the_careful_thought_word_for_word():
     assert running_best(TASK["need"], ROWS, fitting(ROWS, TASK["need"]), "$") == (
         "lowest $; before 12:00; direct\n"
-        "A82 09:30 $975 direct ok best A82 $975\n"
-        "B14 08:00 $410 stops no best A82 $975\n"
-        "C55 10:10 $812 direct ok best C55 $812\n"
-        "D31 18:45 $350 direct no best C55 $812"
+        "A82 09:30 $975 direct take A82 $975\n"
+        "B14 08:00 $410 stops no A82 $975\n"
+        "C55 10:10 $812 direct take C55 $812\n"
+        "D31 18:45 $350 direct no C55 $812"
     )
     assert running_best(["stops"], ROWS[:2], ROWS[1:2], "$") == (
-        "lowest $; stops\nA82 09:30 $975 direct no best none\nB14 08:00 $410 stops ok best B14 $410"
+        "lowest $; stops\nA82 09:30 $975 direct no none\nB14 08:00 $410 stops take B14 $410"
     )
 
 

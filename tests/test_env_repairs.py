@@ -40,11 +40,11 @@ def test_the_gold_dialogue():
     trajectory = play_through(RepairDesk(), TASK)
     assert trajectory.messages[6].reasoning == (
         "lowest q; lift; van\n"
-        "Mara lift q45 van ok best Mara q45\n"
-        "Ben pump q12 van no best Mara q45\n"
-        "Iris lift q31 bike no best Mara q45\n"
-        "Zeno lift q52 van ok best Mara q45\n"
-        "Uwe lift q40 van ok best Uwe q40"
+        "Mara lift q45 van take Mara q45\n"
+        "Ben pump q12 van no Mara q45\n"
+        "Iris lift q31 bike no Mara q45\n"
+        "Zeno lift q52 van keep Mara q45\n"
+        "Uwe lift q40 van take Uwe q40"
     )
     assert [m.content for m in trajectory.messages[3:]] == [
         *("harbour", "", "\n".join(ROWS), "", "Uwe is on the way", "Sent Uwe."),

@@ -29,20 +29,23 @@ def cost_of(row: str, unit: str) -> int:
 
 
 def running_best(need: Sequence[str], rows: Sequence[str], fitting: Sequence[str], unit: str) -> str:
-    """The careful thought: what is needed, then every row with its verdict and the best so far.
+    """The careful thought: what is needed, then every row with a verdict and the best so far.
+
+    The verdict is `no` (does not fit), `keep` (fits, but the best so far is better) or `take` (the new best).
 
     lowest $; direct
-    A82 09:30 $975 stops no best none
-    C55 10:10 $812 direct ok best C55 $812
+    A82 09:30 $975 stops no none
+    C55 10:10 $812 direct take C55 $812
     """
     lines = ["; ".join([f"lowest {unit}", *need])]
     best: str | None = None
     for row in rows:
-        fits = row in fitting
-        if fits and (best is None or cost_of(row, unit) < cost_of(best, unit)):
-            best = row
+        verdict = "no"
+        if row in fitting:
+            better = best is None or cost_of(row, unit) < cost_of(best, unit)
+            verdict, best = ("take", row) if better else ("keep", best)
         shown = f"{id_of(best)} {unit}{cost_of(best, unit)}" if best else "none"
-        lines.append(f"{row} {'ok' if fits else 'no'} best {shown}")
+        lines.append(f"{row} {verdict} {shown}")
     return "\n".join(lines)
 
 
