@@ -75,7 +75,7 @@ class Session(Protocol):
         """Append foreign tokens; computed once, when next needed. Raises ContextOverflow."""
         ...
 
-    def fork(self, seeds: Sequence[int]) -> list[Session]:
+    def fork(self, seeds: Sequence[int]) -> Sequence[Session]:
         """One new session per seed with the same tokens; this session stays open."""
         ...
 

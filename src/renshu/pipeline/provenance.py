@@ -26,6 +26,7 @@ def provenance(recipe: Recipe, environment: type[Environment], agent: Agent, bas
     record: dict[str, Any] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": recipe.seed,
+        "base": str(base.resolve()),
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {agent.loaded.model.device}",

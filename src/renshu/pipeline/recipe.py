@@ -144,6 +144,6 @@ def read_recipe(name: str, overrides: Sequence[str] = (), *, preset: str | None 
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The recipe as YAML with every default written out; reading it gives the same recipe."""
-    data: dict[str, Any] = recipe.model_dump(mode="json")
+    """The recipe as YAML with every default written out but "none"; reading it gives the same recipe."""
+    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)

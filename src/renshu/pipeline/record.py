@@ -21,7 +21,8 @@ class Recorder:
         self.metrics = MetricsLog(run.file("metrics.jsonl"))
         self.computed = self.naive = 0
 
-    def step(self, stage: Stage, snapshot: Snapshot, dev_success: float | None) -> None:
+    def step(self, stage: Stage, snapshot: Snapshot, dev_success: float | None) -> dict[str, Any]:
+        """Write what a step has to tell; returns its line of `metrics.jsonl`."""
         record: dict[str, Any] = {"stage": stage.name, "step": snapshot.step, "steps": snapshot.steps}
         if stage.grpo is not None:
             groups: Sequence[Group] = snapshot.batch
@@ -40,6 +41,7 @@ class Recorder:
         ]
         if findings:
             self.run.append_lines("findings.jsonl", findings)
+        return record
 
     def _trajectories(self, stage: Stage, step: int, groups: Sequence[Group]) -> None:
         rows = [trajectory_record(trajectory) for group in groups for trajectory in group.trajectories]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from renshu.algorithms import grpo, sft
@@ -22,6 +22,8 @@ from renshu.seeding import generator, stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer
 from renshu.train import train as run_loop
 from renshu.types import Group, Row, Task
+
+Source = Callable[[int], Sequence[Any]]  # step → the batch of that step: rows, or groups
 
 
 @dataclass
@@ -43,8 +45,6 @@ def play_stage(stand: Stand, stage: Stage, rows: Sequence[Row]) -> Mark:
     The weights are offered to the keeper at every look at the dev split, at last after the last step.
     """
     began = time.perf_counter()
-    trainer: Trainer[Any]
-    source: Callable[[int], Any]
     trainer, source = _supervised(stand, stage, rows) if stage.sft is not None else _practice(stand, stage)
     stand.watcher.stage_begins(stage, trainer.steps)
     looks = Looks(stage.stop_when)
@@ -58,8 +58,8 @@ def play_stage(stand: Stand, stage: Stage, rows: Sequence[Row]) -> Mark:
             and snapshot.step % stand.recipe.eval.every == 0
         )
         success = look(stand, Mark(stage.name, snapshot.step)) if due else None
-        stand.recorder.step(stage, snapshot, success)
-        stand.watcher.stage_step(stage, snapshot, success)
+        record = stand.recorder.step(stage, snapshot, success)
+        stand.watcher.stage_step(stage, replace(snapshot, metrics=record), success)
         return looks.verdict(success) if due else None
 
     reason = run_loop(trainer, source, [observe])
@@ -131,9 +131,7 @@ class TaskOrder:
         return self._orders[epoch]
 
 
-def _supervised(
-    stand: Stand, stage: Stage, rows: Sequence[Row]
-) -> tuple[Trainer[Sequence[Row]], Callable[[int], Sequence[Row]]]:
+def _supervised(stand: Stand, stage: Stage, rows: Sequence[Row]) -> tuple[Trainer[Any], Source]:
     assert stage.sft is not None
     seed = stable_hash(stand.recipe.seed, stage.name)
     batches = SftBatches(rows, stage.sft, seed=seed)
@@ -142,9 +140,7 @@ def _supervised(
     ), batches
 
 
-def _practice(
-    stand: Stand, stage: Stage
-) -> tuple[Trainer[Sequence[Group]], Callable[[int], Sequence[Group]]]:
+def _practice(stand: Stand, stage: Stage) -> tuple[Trainer[Any], Source]:
     assert stage.grpo is not None
     assert stand.environment.tasks is not None
     config, sample = stage.grpo, stage.sample

@@ -16,7 +16,7 @@ class Watcher:
         """A stage of so many steps begins."""
 
     def stage_step(self, stage: Stage, snapshot: Snapshot, dev_success: float | None) -> None:
-        """A step is done; dev_success is known at some steps only."""
+        """A step is done; its metrics are its line of `metrics.jsonl`. dev_success: if there was a look."""
 
     def stage_ends(self, stage: Stage, reason: str | None) -> None:
         """A stage is over; reason: why before its last step, if so."""

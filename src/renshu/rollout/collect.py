@@ -59,7 +59,7 @@ def collect(
 
 def _open(
     engine: Engine, chat: ChatFormat, environment: Environment, task: Task, seeds: Sequence[int]
-) -> list[Session]:
+) -> Sequence[Session]:
     """One session a seed, all behind the prompt of the task."""
     opening = Interaction(environment, task)
     root = engine.open(chat.prompt(opening.messages, opening.schemas), seed=seeds[0])

@@ -9,7 +9,12 @@ import sys
 
 import typer
 
-from renshu.cli import chat, demo, evaluate, models, report, train
+from renshu.cli import models
+from renshu.cli.chat import chat
+from renshu.cli.demo import demo
+from renshu.cli.evaluate import evaluate
+from renshu.cli.report import report
+from renshu.cli.train import train
 from renshu.errors import RenshuError
 
 app = typer.Typer(
@@ -19,11 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("demo")(demo.demo)
-app.command("train")(train.train)
-app.command("eval")(evaluate.evaluate)
-app.command("chat")(chat.chat)
-app.command("report")(report.report)
+app.command("demo")(demo)
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("chat")(chat)
+app.command("report")(report)
 app.add_typer(models.app, name="models")
 
 

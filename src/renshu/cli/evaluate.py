@@ -1,0 +1,33 @@
+"""`renshu eval RUN|MODEL`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    target: Annotated[str, typer.Argument(help="A run folder, or a model: a folder, embedded, a hub name.")],
+    env: Annotated[
+        str | None, typer.Option(help="flights, repairs, file.py:Class; default: the run's own.")
+    ] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks.")] = 300,
+    split: Annotated[str, typer.Option(help="test, dev or train.")] = "test",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Sampled tokens of an episode.")] = 512,
+    log: Annotated[Path | None, typer.Option(help="Write one JSON line a task here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Measure a model greedily on held-out tasks: success with its 95 % interval."""
+    from rich.console import Console
+
+    from renshu.cli.common import quiet
+    from renshu.cli.show import TerminalWatcher, describe_arm
+    from renshu.pipeline.measure import measure
+
+    quiet()
+    watcher = TerminalWatcher(Console(stderr=True, quiet=as_json))
+    arm = measure(target, env=env, tasks=tasks, split=split, max_tokens=max_tokens, log=log, watcher=watcher)
+    print(json.dumps(arm) if as_json else describe_arm(arm))
