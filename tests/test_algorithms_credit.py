@@ -175,6 +175,8 @@ def test_possible_settings_that_look_odd() -> None:
     assert GrpoConfig(group=1, baseline="none").group == 1
     assert GrpoConfig(loss="cispo").ratio_bound == 4.0
     assert GrpoConfig(clip_low=0.1).ratio_bound == 0.1
+    # a resolved recipe names every default
+    assert GrpoConfig(**GrpoConfig(loss="cispo").model_dump()) == GrpoConfig(loss="cispo")
 
 
 def test_greedy_sampling_is_refused() -> None:

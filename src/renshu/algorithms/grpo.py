@@ -25,6 +25,7 @@ from renshu.algorithms.protocol import (
 from renshu.errors import ConfigError, DataError
 from renshu.types import Group, Row, Scored, Stop, Trajectory, row_of
 
+CLIP = 0.2
 CISPO_CLIP_HIGH = 4.0  # cap of the ratio at 5 (ScaleRL, arXiv:2510.13786)
 
 
@@ -46,7 +47,7 @@ class GrpoConfig(OptimiserConfig):
     ratio: Literal["token", "sequence"] = "token"
     baseline: Baseline = "group"
     scale: Scale = "group"
-    clip_low: float = Field(0.2, gt=0, lt=1, description="the ratio is clipped below 1 - clip_low")
+    clip_low: float = Field(CLIP, gt=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float | None = Field(
         None, gt=0, description="… above 1 + clip_high; absent: clip_low; cispo: 4"
     )
@@ -73,7 +74,7 @@ class GrpoConfig(OptimiserConfig):
                 f"tasks_per_step: {self.tasks_per_step} does not split into minibatches: {self.minibatches}; "
                 f"possible: {', '.join(map(str, valid))}"
             )
-        if self.loss == "cispo" and (self.delta is not None or "clip_low" in self.model_fields_set):
+        if self.loss == "cispo" and (self.delta is not None or self.clip_low != CLIP):
             raise ValueError("loss: cispo has no clip_low or delta: only clip_high caps its ratio")
         if self.correct_kl and not self.beta:
             raise ValueError("correct_kl: true does nothing without beta > 0")

@@ -26,9 +26,6 @@ class SftConfig(OptimiserConfig):
     )
     demonstrations: int = Field(200, gt=0, description="number of demonstrations where `data` is absent")
     careful: float = Field(
-        1.0, ge=0, le=1, description="share of them that are the gold solution, not hurried"
-    )
-    careful: float = Field(
         1.0, ge=0, le=1, description="share of demonstrations played by solve(), the others by hurried()"
     )
     epochs: int = Field(1, gt=0)

@@ -1,7 +1,7 @@
 """The training loop, its optimiser, checkpoints and metrics."""
 
 from renshu.train.batches import SftBatches
-from renshu.train.loop import Reference, Trainer, train
+from renshu.train.loop import Trainer, train
 from renshu.train.metrics import MetricsLog
 from renshu.train.observe import Finding, Observer, Snapshot
 from renshu.train.progress import ProgressBar
@@ -11,7 +11,6 @@ __all__ = [
     "MetricsLog",
     "Observer",
     "ProgressBar",
-    "Reference",
     "SftBatches",
     "Snapshot",
     "Trainer",

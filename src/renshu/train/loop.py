@@ -13,16 +13,13 @@ from torch import Tensor, nn
 from renshu.algorithms import Algorithm, Credit, LossInputs, Mean
 from renshu.algorithms.protocol import BatchT
 from renshu.errors import TrainingError
+from renshu.models.reference import Reference
 from renshu.seeding import stable_hash
 from renshu.train import optimiser as optimisers
 from renshu.train.minibatch import MicroBatch, Minibatch, minibatches
 from renshu.train.observe import Finding, Observer, Snapshot
 from renshu.tree import pack, supports_tree, token_logprobs
 from renshu.tree.packing import Layout
-from renshu.types import Row
-
-# rows, temperature → log-probs (N,) of their trained tokens under the reference model
-Reference = Callable[[Sequence[Row], float], Tensor]
 
 SAMPLER_GAP = 0.05  # nats: rounding in bfloat16 stays below, stale weights or another temperature do not
 MAX_BAD_UPDATES = 3  # consecutive updates without a finite gradient
