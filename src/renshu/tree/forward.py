@@ -50,10 +50,11 @@ def token_logprobs(
     """
     if not any(any(row.trained) for row in rows):
         raise DataError(f"none of the {len(rows)} rows has a trained token: there is nothing to compute")
-    if layout == "tree" and not supports_tree(model):
+    takes_tree = supports_tree(model)
+    if layout == "tree" and not takes_tree:
         raise UnsupportedAttention(f'{refusal(model)}: use layout="padded"')
     device = next(model.parameters()).device
-    if layout == "tree" or (layout == "auto" and supports_tree(model)):
+    if takes_tree and layout != "padded":
         logits, index, target, computed = _tree_logits(model, rows, device)
     else:
         logits, index, target, computed = _padded_logits(model, rows, device)
@@ -64,7 +65,7 @@ def token_logprobs(
 
 
 def _tree_logits(model: Any, rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Ints, Ints, int]:
-    """Logits of the nodes that predict something, (M, V); of each trained token its row there and its id, (N,)."""
+    """Logits of predicting nodes, (M, V); each trained token's row there and id, (N,); tokens computed."""
     tree = TokenTree.build(rows)
     sources, index = np.unique(tree.source, return_inverse=True)
     logits: Tensor = model(

@@ -23,13 +23,17 @@ _refusals: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()  # Non
 def prepare(model: Any) -> bool:
     """Switch a transformers model (bare or wrapped by PEFT) to Renshu's attention if it takes token trees.
 
-    The first call tries a tree of six tokens and compares its logits with those of the two rows it holds. A
-    model that is stateful, passes unknown arguments to its attention or answers otherwise keeps its own
-    attention; all later calls return the same verdict. Returns `supports_tree(model)`.
+    The first call tries a tree of six tokens and compares its logits with what the model's own attention says
+    of the two rows it holds. A model that is stateful, passes unknown arguments to its attention or answers
+    otherwise keeps its own; all later calls return the same verdict. Returns `supports_tree(model)`.
     """
-    base = _base(model)
+    base: Any = _base(model)
     if base not in _refusals:
         _refusals[base] = _try(base)
+    elif _refusals[base] is None and base.config._attn_implementation != NAME:
+        base.set_attn_implementation(
+            NAME
+        )  # somebody switched it back: other functions ignore `tree=` silently
     return _refusals[base] is None
 
 
@@ -46,6 +50,7 @@ def refusal(model: Any) -> str | None:
 
 def _base(model: Any) -> nn.Module:
     """The transformers model inside wrappers."""
+    model = getattr(model, "module", model)  # DistributedDataParallel
     base: nn.Module = model.get_base_model() if hasattr(model, "get_base_model") else model
     return base
 
@@ -59,10 +64,9 @@ def _try(model: Any) -> str | None:
     training, before = model.training, model.config._attn_implementation
     model.eval()
     try:
-        model.set_attn_implementation(NAME)
         reason = _probe(model)
-    except (UnsupportedAttention, ValueError, TypeError) as error:
-        reason = str(error)
+    except (UnsupportedAttention, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        reason = f"{type(model).__name__} cannot be called with a token tree: {error}"
     finally:
         model.train(training)
     if reason is not None:
@@ -76,17 +80,16 @@ def _probe(model: Any) -> str | None:
     ids, depths = torch.tensor([_IDS], device=device), torch.tensor([_DEPTHS], device=device)
     rows = ids[0][torch.tensor(_PATHS, device=device)]  # (2, 4)
     expected = model(input_ids=rows, use_cache=False).logits.float()
+    model.set_attn_implementation(NAME)
     tree = _DenseTree()
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
-    logits = model(
-        input_ids=ids, position_ids=depths, attention_mask=mask, tree=tree, use_cache=False
-    ).logits.float()
+    logits = model(input_ids=ids, position_ids=depths, attention_mask=mask, tree=tree, use_cache=False).logits
     config = model.config.get_text_config()
     if sorted(tree.windows) != list(range(config.num_hidden_layers)):
         return f"{name} has layers that do not call the attention function"
     if not _windows_known(config, tree.windows):
         return f"{name} limits what its layers see in a way it does not tell the attention function"
-    found = logits[0][torch.tensor(_PATHS, device=device)]
+    found = logits[0].float()[torch.tensor(_PATHS, device=device)]
     rough = model.dtype in (torch.float16, torch.bfloat16)
     difference = (found - expected).abs().max() / expected.std()
     if not difference < (0.1 if rough else 1e-3):
@@ -100,9 +103,7 @@ def _windows_known(config: Any, windows: dict[int, int | None]) -> bool:
     if kinds is not None:
         passed = {"full_attention": False, "sliding_attention": True}
         return all(passed.get(kind) is (windows[layer] is not None) for layer, kind in enumerate(kinds))
-    promised = getattr(config, "sliding_window", None) is not None and getattr(
-        config, "use_sliding_window", True
-    )
+    promised = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     return not promised or any(window is not None for window in windows.values())
 
 

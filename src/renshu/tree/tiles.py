@@ -3,8 +3,8 @@
 The nodes are cut, in depth-first order, into tiles of `TILE` queries. All that a tile's queries can see is
 the path to the tile's first node, and the tile itself: an earlier node k that any query q of a tile sees has
 k < start <= q < ends[k], hence lies on the path to the start. So each tile is a small dense problem of `TILE`
-queries by path + `TILE` keys; tiles with about equally many keys are computed at once; the masks have n × path
-entries in all. The heads that share a key head are folded into the queries.
+queries by path + `TILE` keys; tiles with about equally many keys are computed at once; their masks have
+n × path entries in all. The heads that share a key head are folded into the queries.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,6 +20,8 @@ from torch.utils.checkpoint import checkpoint
 
 from renshu.tree.attention import cap, softmax
 from renshu.tree.trie import Ints, TokenTree
+
+Bools = npt.NDArray[np.bool_]
 
 TILE = 64  # queries; a smaller tile gathers its path more often, a larger one computes more masked scores
 _SPREAD = 0.8  # tiles are computed at once while the shortest has this share of the longest's keys
@@ -74,7 +77,7 @@ class TreeAttention:
     def _plan(
         self, window: int | None, shared: int, dtype: torch.dtype, device: torch.device
     ) -> tuple[list[tuple[Tensor, Tensor, Tensor]], Tensor]:
-        """Of each batch of tiles: queries (T, L), keys (T, S), bias (1, T, L·G, S); where outputs lie, (n,)."""
+        """Of each batch: queries (T, L), keys (T, S), bias (1, T, L·G, S). Then where outputs lie, (n,)."""
         name = (window, shared, dtype, device)
         if name not in self._plans:
             batches = _batches(self.tree, window)
@@ -120,10 +123,20 @@ def _batches(tree: TokenTree, window: int | None) -> list[_Batch]:
 
 
 def _seen(tree: TokenTree, start: int, window: int | None) -> Ints:
-    """The keys of the tile at `start`: the path to its first node as far as the window reaches, and itself."""
-    stop = min(start + TILE, len(tree))
-    reach = 0 if window is None else max(0, int(tree.positions[start:stop].min()) - window + 1)
-    return np.concatenate([tree.path(start)[reach:-1], np.arange(start, stop)])
+    """The keys that any query of the tile at `start` sees: on the path to its first node, and its own."""
+    own = np.arange(start, min(start + TILE, len(tree)))
+    keys = np.concatenate([tree.path(start)[:-1], own])
+    if window is None:
+        return keys  # the first query sees the whole path
+    return keys[_visible(tree, own[:, None], keys, window).any(axis=0)]
+
+
+def _visible(tree: TokenTree, queries: Ints, keys: Ints, window: int | None) -> Bools:
+    """Whether each query sees each key: node numbers of shapes that broadcast."""
+    visible = (keys <= queries) & (queries < tree.ends[keys])
+    if window is not None:
+        visible &= tree.positions[queries] - tree.positions[keys] < window
+    return visible
 
 
 def _batch(tree: TokenTree, starts: list[int], seen: list[Ints], window: int | None) -> _Batch:
@@ -133,8 +146,5 @@ def _batch(tree: TokenTree, starts: list[int], seen: list[Ints], window: int | N
     queries = np.minimum(np.asarray(starts)[:, None] + np.arange(length), len(tree) - 1)
     keys = np.stack([np.pad(nodes, (0, past - len(nodes))) for nodes in seen])
     real = np.arange(past) < np.asarray([len(nodes) for nodes in seen])[:, None]
-    q, k = queries[:, :, None], keys[:, None, :]
-    visible = (k <= q) & (q < tree.ends[k]) & real[:, None, :]
-    if window is not None:
-        visible &= tree.positions[q] - tree.positions[k] < window
+    visible = _visible(tree, queries[:, :, None], keys[:, None, :], window) & real[:, None, :]
     return _Batch(torch.from_numpy(queries), torch.from_numpy(keys), torch.from_numpy(visible))
