@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from renshu.algorithms import Credit, GrpoConfig, SftConfig, grpo, sft
 from renshu.errors import TrainingError
+from renshu.models import AdapterSettings
+from renshu.models.adapters import add_adapter
+from renshu.models.reference import reference_of
 from renshu.seeding import stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer, checkpoint, train
 from renshu.train.minibatch import minibatches
@@ -319,6 +323,29 @@ def test_the_kl_pulls_back_to_the_reference() -> None:
     ]
     assert divergences[0] > 1e-3
     assert divergences[-1] < 0.2 * divergences[0]
+
+
+def test_an_adapter_is_its_own_reference_and_all_that_a_checkpoint_holds(tmp_path: Path) -> None:
+    def adapted() -> Any:
+        torch.manual_seed(1)
+        return add_adapter(tiny(), AdapterSettings(rank=2))
+
+    def trainer_of(model: Any) -> Trainer[Sequence[Group]]:
+        algorithm = grpo.algorithm(GrpoConfig(beta=0.1, learning_rate=1e-2), temperature=1.0, max_tokens=1)
+        return Trainer(model, algorithm, steps=4, reference=reference_of(model))
+
+    model = adapted()
+    trainer = trainer_of(model)
+    kls = [trainer.step(step, teaching(model))[0]["kl"] for step in range(3)]
+    assert kls[0] == pytest.approx(0.0, abs=1e-7)
+    assert kls[2] > kls[1] > 1e-6
+    path = checkpoint.save(tmp_path, 3, model, trainer.optimiser, {})
+    assert all("lora_" in name for name in load_file(path / "trainable.safetensors"))
+    # The base of a fresh model is the same, so the next step of both is too, its KL included.
+    other = adapted()
+    resumed = trainer_of(other)
+    checkpoint.load(path, other, resumed.optimiser)
+    assert resumed.step(3, teaching(other))[0] == trainer.step(3, teaching(model))[0]
 
 
 def test_a_kl_without_a_reference_is_an_error_before_training() -> None:
