@@ -27,14 +27,14 @@ def train(
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher
     from renshu.pipeline.recipe import find_recipe, read_recipe
-    from renshu.pipeline.train import train as play
+    from renshu.pipeline.train import train_recipe
     from renshu.report import tokens_sentence, verdict
 
     quiet()
     settings = read_recipe(recipe, overrides or (), preset=preset)
     path = find_recipe(recipe)
     watcher = TerminalWatcher(Console(stderr=True))
-    run = play(settings, name=path.stem, base=path.parent, overwrite=overwrite, watcher=watcher)
+    run = train_recipe(settings, name=path.stem, base=path.parent, overwrite=overwrite, watcher=watcher)
     summary = json.loads((run / "summary.json").read_text("utf-8"))
     if as_json:
         print(json.dumps(summary))

@@ -1,0 +1,7 @@
+"""The pipeline: a recipe becomes objects, the objects a run folder."""
+
+from renshu.pipeline.agent import Agent, build_agent
+from renshu.pipeline.recipe import Recipe, read_recipe
+from renshu.pipeline.train import train_recipe
+
+__all__ = ["Agent", "Recipe", "build_agent", "read_recipe", "train_recipe"]

@@ -44,7 +44,7 @@ class Prepared:
     rows: tuple[Sequence[Row], ...]
 
 
-def train(
+def train_recipe(
     recipe: Recipe,
     *,
     name: str,
