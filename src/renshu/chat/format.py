@@ -61,7 +61,8 @@ class ChatFormat:
         eos_ids: Iterable[int] = (),
         today: date = PINNED_DATE,
     ) -> None:
-        named = {key: value for key, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+        given = {key: text for key, text in tokenizer.special_tokens_map.items() if isinstance(text, str)}
+        named = {"bos_token": "", "eos_token": "", **given}
         stops = {*eos_ids} | ({tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set())
         self.tokenizer = tokenizer
         self.thoughts = thoughts
@@ -77,7 +78,7 @@ class ChatFormat:
         says.
         """
         turn = _last_turn(messages)
-        if self.thoughts == "append" and self.behaviour.drops_thoughts and turn is not None:
+        if self.thoughts == "append" and turn is not None:  # as an episode would have come here
             path = self._paths(messages[: turn + 1], tools)[-1]
             after = self.continuation(messages[: turn + 1], messages[turn + 1 :], tools)
             return [*(token for segment in path for token in segment.ids), *after]

@@ -64,9 +64,10 @@ async def run(
 def as_text(name: str, value: Any) -> str:
     """A tool's return value as text: strings as they are, everything else as compact JSON."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
-        return value
+        return value.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be tokenized
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        return text.encode("utf-8", "replace").decode()
     except (TypeError, ValueError) as error:
         raise ContractError(f"tool {name} returned a value without a JSON form: {error}") from error
 
@@ -86,12 +87,12 @@ def _plain(value: Any) -> Any:
 def _attempt(name: str, call: Callable[[], Any]) -> ToolResult:
     try:
         value = call()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _failed(name, error)
     return ToolResult(as_text(name, value))
 
 
-def _failed(name: str, error: Exception) -> ToolResult:
+def _failed(name: str, error: Exception | SystemExit) -> ToolResult:
     """What the model reads of an error inside a tool; an error of the machine is raised instead."""
     if isinstance(error, InfrastructureError | ContractError):
         raise error

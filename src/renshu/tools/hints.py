@@ -1,4 +1,4 @@
-"""Type hints → Kinds. Schemas are written out in full, without `$ref`: a tool's schema is the root of nothing."""
+"""Type hints → Kinds. Schemas are written out in full, without `$ref`: inside a tool they are not the root."""
 
 from __future__ import annotations
 
