@@ -51,7 +51,7 @@ def _list(hint: Any, where: str, inside: tuple[Any, ...]) -> Kind:
     is_tuple = (get_origin(hint) or hint) is tuple
     if is_tuple and not (len(wanted) == 2 and wanted[1] is ...):
         raise ToolDefinitionError(
-            f"{where}: write tuple[T, ...] or list[T]; tuples of fixed length have no plain schema"
+            f"{where}: write tuple[T, ...] or list[T]; a tuple of fixed length is no JSON list"
         )
     item = _kind(wanted[0] if wanted else Any, where, inside)
 

@@ -57,9 +57,7 @@ def define(function: Callable[..., Any], bound: bool) -> Definition:
 def _field(tool: str, parameter: inspect.Parameter, hints: dict[str, Any], about: dict[str, str]) -> Field:
     where = f"tool {tool}, parameter {parameter.name}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise ToolDefinitionError(
-            f"{where}: *args, **kwargs and positional-only parameters cannot be given by name"
-        )
+        raise ToolDefinitionError(f"{where}: only parameters that can be given by name can be a tool's")
     if parameter.name not in hints:
         raise ToolDefinitionError(
             f"{where}: no type hint, so the model cannot know what to send; write {parameter.name}: str"
