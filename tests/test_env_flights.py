@@ -97,7 +97,7 @@ def test_the_gold_dialogue():
         "booked C55",
         "Booked C55.",
     ]
-    assert trajectory.messages[6].reasoning.endswith("best C55 $812")
+    assert trajectory.messages[6].reasoning.endswith("direct no C55 $812")
     assert trajectory.messages[6].tool_calls[0].arguments == {"flight": "C55"}
     assert trajectory.stop is Stop.ANSWERED
     assert trajectory.counts == {"turns": 4, "calls": 3, "bad_calls": 0, "tool_errors": 0, "timeouts": 0}

@@ -2,8 +2,18 @@
 
 import pytest
 
-from renshu.envs import Environment, Interaction, Tasks, call, check_env, play_through, reward, say
-from renshu.envs.adapters.trl import call_reward, dialogue, from_environment_factory, is_environment_factory
+from renshu.envs import (
+    Environment,
+    Interaction,
+    Tasks,
+    call,
+    check_env,
+    from_environment_factory,
+    play_through,
+    reward,
+    say,
+)
+from renshu.envs.adapters.trl import call_reward, dialogue
 from renshu.errors import ContractError
 from renshu.rewards import cause_of
 from renshu.types import Message, Segment, Stop, Task, Trajectory, Unscored
@@ -161,8 +171,6 @@ COUNT = Task("count/train/0", {"prompt": [{"role": "user", "content": "Count to 
 
 
 def test_environment_factories_are_accepted_unchanged():
-    assert is_environment_factory(Counter)
-    assert not is_environment_factory(Sums)
     environment = from_environment_factory(Counter, tasks=Tasks(train=[COUNT]))
     interaction = Interaction(environment(), COUNT)
     assert interaction.messages == [Message("user", "Count to ten. Start at 0.")]

@@ -1,5 +1,6 @@
 """Environments: tools, reward, success and terminator of one task, and what checks and demonstrates them."""
 
+from renshu.envs.adapters.trl import from_environment_factory
 from renshu.envs.contract import Problem, check_env, require_env
 from renshu.envs.demonstrations import Demonstration, demonstrations
 from renshu.envs.environment import Environment, reward, success
@@ -17,6 +18,7 @@ __all__ = [
     "call",
     "check_env",
     "demonstrations",
+    "from_environment_factory",
     "play_through",
     "require_env",
     "reward",

@@ -137,7 +137,7 @@ class Environment:
 
 
 def _marked(environment: Environment, marked: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
-    """Names and bound methods whose function is marked, in order of definition; an override keeps its place."""
+    """Names and bound methods of marked functions, in order of definition; an override keeps its place."""
     names = dict.fromkeys(name for owner in reversed(type(environment).__mro__) for name in vars(owner))
     for name in names:
         function = inspect.getattr_static(environment, name)

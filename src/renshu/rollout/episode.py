@@ -58,14 +58,11 @@ async def run_episode(
                 f"task {task.id}: the session does not hold the prompt that {type(environment).__name__} "
                 "opens with; setup must depend on the task alone"
             )
-        episode = _Episode(interaction, session, chat, sampling, limits, reopen)
+        return await _Episode(interaction, session, chat, sampling, limits, reopen).run()
     except InfrastructureError as error:
-        session.close()
         return failed(task, Stop.ERROR, f"infrastructure: {error}")
-    try:
-        return await episode.run()
     finally:
-        episode.session.close()
+        session.close()
 
 
 def failed(task: Task, stop: Stop, reason: str) -> Trajectory:
@@ -103,6 +100,8 @@ class _Episode:
             return self._abandon(Stop.LENGTH, f"context_overflow: {error}")
         except (InfrastructureError, EngineError) as error:
             return self._abandon(Stop.ERROR, f"infrastructure: {error}")
+        finally:
+            self.session.close()
 
     async def _turn(self) -> tuple[Message, ...] | Stop:
         """Sample one reply and carry it out: the messages to read next, or why the episode ends."""

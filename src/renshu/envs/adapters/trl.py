@@ -27,12 +27,6 @@ def is_trl_reward(function: Callable[..., Any]) -> bool:
     return "completions" in inspect.signature(function).parameters
 
 
-def is_environment_factory(factory: Any) -> bool:
-    """Whether this is a class of TRL's `environment_factory` kind: it has `reset` and is none of ours."""
-    is_class = isinstance(factory, type) and not issubclass(factory, Environment)
-    return is_class and callable(getattr(factory, "reset", None))
-
-
 def call_reward(
     function: Callable[..., Any], trajectory: Trajectory, environment: Any = None
 ) -> float | None:
