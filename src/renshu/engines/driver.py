@@ -136,11 +136,13 @@ class Driver(Generic[S]):
                 await self._awake.wait()
 
     async def _settle(self, tasks: Sequence[asyncio.Future[Any]]) -> None:
-        """Give episodes turns of the loop until none of them moves any more."""
-        before = -1
-        while before != (now := len(self._waiting) + sum(task.done() for task in tasks)):
-            before = now
+        """Give episodes turns of the loop until none has moved for three: a few, for tasks within tasks."""
+        before, quiet = -1, 0
+        while quiet < 3:
             await asyncio.sleep(0)
+            now = len(self._waiting) + sum(task.done() for task in tasks)
+            quiet = quiet + 1 if now == before else 0
+            before = now
 
     def _serve(self) -> None:
         unfinished = [request for request in self._waiting if not request.done]

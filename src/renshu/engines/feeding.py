@@ -97,9 +97,11 @@ class Pass:
             logits_to_keep=torch.tensor(wanted, device=device, dtype=torch.long),
         ).logits[0]
         self._advance(ordered)
-        for stretch, row in finished:
-            # A stem outlives the pass: it keeps its own row, not the matrix.
-            stretch.logits = (logits, row) if stretch.tier is rows else (logits[row : row + 1].clone(), 0)
+        for stretch, row, count in finished:
+            stretch.logits = logits, row
+            if count > 1 or stretch.tier is not rows:  # kept for whoever comes to the same point later
+                stretch.marks[stretch.cached] = logits[row].clone()
+                stretch.logits = stretch.marks[stretch.cached][None], 0
 
     def _decode_lane(self, feeds: Sequence[Feed], device: torch.device) -> Lane:
         stretches = [feed.stretch for feed in feeds]
@@ -167,15 +169,15 @@ class Pass:
             for tier, (slots, columns, sources) in targets.items()
         ]
 
-    def _wanted(self, feeds: Sequence[Feed]) -> tuple[list[int], list[tuple[Stretch, int]]]:
-        """Tokens whose logits are wanted, and for each stretch this pass completes its row among them."""
+    def _wanted(self, feeds: Sequence[Feed]) -> tuple[list[int], list[tuple[Stretch, int, int]]]:
+        """Tokens whose logits are wanted; stretches this pass completes, their rows, the tokens they got."""
         wanted: dict[int, int] = {}
         finished = []
         first = 0
         for feed in feeds:
             for stretch, count in ((feed.stretch, len(feed.tokens)), *feed.followers):
                 if stretch.cached + count == len(stretch.ids) and stretch.tier is not self._tiers[0]:
-                    finished.append((stretch, wanted.setdefault(first + count - 1, len(wanted))))
+                    finished.append((stretch, wanted.setdefault(first + count - 1, len(wanted)), count))
             first += len(feed.tokens)
         return list(wanted), finished
 

@@ -108,6 +108,10 @@ class NativeEngine:
             row = self._prefixes.row(leaf, session.ids)  # is the stem's user in the session's stead
             row.users, leaf.users = 1, leaf.users - 1
             session.leaf = leaf = row
+        if (
+            len(leaf.ids) - leaf.cached > 1
+        ):  # foreign tokens: a session ahead of this one may have had the same
+            self._prefixes.borrow(leaf)
         return leaf
 
 

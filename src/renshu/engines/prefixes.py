@@ -24,7 +24,7 @@ class Archived:
     start: int
     cached: int
     layers: dict[int, tuple[Tensor, Tensor]]  # keys (K, tokens, D), values (K, tokens, V)
-    logits: tuple[Tensor, int] | None
+    marks: dict[int, Tensor]
 
     def read(self, layer: int, begin: int, end: int) -> tuple[Tensor, Tensor]:
         keys, values = self.layers[layer]
@@ -49,7 +49,7 @@ class Prefixes:
         keys = [tuple(path) for path in paths]
         fresh = [key for key in dict.fromkeys(keys) if key not in self._by_ids]
         for key, trunk in zip(fresh, self._lay_trunks(fresh), strict=True):
-            self._by_ids[key] = self._borrow(Stretch(self.stems, list(key), trunk))
+            self._by_ids[key] = self.borrow(Stretch(self.stems, list(key), trunk))
         return [self._by_ids[key] for key in keys]
 
     def row(self, stem: Stretch, ids: list[int]) -> Stretch:
@@ -80,7 +80,7 @@ class Prefixes:
                 paths += [stem.ids for stem in self._by_ids.values() if tuple(stem.ids[:SHARED]) == opening]
             length = min(min(common(paths[0], path) for path in paths), min(map(len, paths)) - 1)
             if len(paths) > 1 and length >= len(opening):
-                trunk = self._borrow(Stretch(self.trunks, list(paths[0][:length])))
+                trunk = self.borrow(Stretch(self.trunks, list(paths[0][:length])))
                 for index in members:
                     trunks[index] = trunk
         return trunks
@@ -90,10 +90,10 @@ class Prefixes:
         begun = [t for t in self.trunks.owners.values() if common(t.ids, ids) == len(t.ids) < len(ids)]
         return max(begun, key=lambda trunk: len(trunk.ids), default=None)
 
-    def _borrow(self, stretch: Stretch) -> Stretch:
+    def borrow(self, stretch: Stretch) -> Stretch:
         """Copy keys and values that another stretch of the same path has. Returns `stretch`.
 
-        The last token is computed even if it is known, unless its logits are known as well.
+        The last token is computed even if it is known, unless its logits were kept too or nobody needs them.
         """
         while not stretch.complete:
             best = max(self._donors(stretch), key=lambda found: found[1], default=None)
@@ -104,8 +104,9 @@ class Prefixes:
             stretch.cached, stretch.path = shared, (donor.number, shared)
             if isinstance(donor, Stretch) and shared == donor.cached:
                 stretch.path = donor.path  # by this name a living donor knows where it stands
-            if stretch.complete:
-                stretch.logits = donor.logits
+            if stretch.complete and shared in donor.marks:
+                stretch.marks[shared] = donor.marks[shared]
+                stretch.logits = stretch.marks[shared][None], 0
         return stretch
 
     def _donors(self, stretch: Stretch) -> Iterable[tuple[Stretch | Archived, int]]:
@@ -115,7 +116,7 @@ class Prefixes:
         for donor in donors + list(self._archive):
             if donor.start <= known < donor.cached and donor.ids[known] == ids[known]:
                 shared = min(common(donor.ids, ids), donor.cached)
-                if shared == len(ids) and (len(donor.ids) > shared or donor.logits is None):
+                if shared == len(ids) and shared not in donor.marks and stretch.tier is not self.trunks:
                     shared -= 1
                 if shared > known:
                     yield donor, shared
@@ -136,9 +137,8 @@ class Prefixes:
         for layer in stretch.tier.layers:
             key, value = stretch.read(layer, stretch.start, stretch.cached)
             layers[layer] = (key.clone(), value.clone())
-        logits = stretch.logits if stretch.tier is self.stems and stretch.complete else None
         ids, number = list(stretch.ids), stretch.number
-        self._archive.append(Archived(ids, number, stretch.start, stretch.cached, layers, logits))
+        self._archive.append(Archived(ids, number, stretch.start, stretch.cached, layers, stretch.marks))
         while (
             sum(entry.cached - entry.start for entry in self._archive) > ARCHIVED and len(self._archive) > 1
         ):

@@ -22,7 +22,8 @@ class Stretch:
     """Tokens `ids[start:]` of a path, in one slot of a tier; those before `start` are its ancestors'.
 
     cached: how many tokens of the path have keys and values. path: a name of the path of these tokens.
-    logits: after the last token, as a matrix and the row in it. users: sessions and stretches resting on it.
+    logits: after the last token, as a matrix and the row in it. marks: logits (vocab,) after the first n
+    tokens, kept where a prompt or a tool's answer ended. users: sessions and stretches resting on it.
     """
 
     tier: Tier
@@ -31,6 +32,7 @@ class Stretch:
     number: int = field(default_factory=lambda: next(_numbers))
     users: int = 0
     logits: tuple[Tensor, int] | None = None
+    marks: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.start = 0
