@@ -28,6 +28,7 @@ def test_ordinary_calls_keep_their_padding(name: str) -> None:
     positions = (MASK.cumsum(-1) - 1).clip(min=0)
     padded = model(input_ids=IDS, attention_mask=MASK, position_ids=positions).logits[0, 3:]
     torch.testing.assert_close(padded, alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model(input_ids=IDS[:1, 3:]).logits[0], alone, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2"])

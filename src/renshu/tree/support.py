@@ -31,9 +31,8 @@ def prepare(model: Any) -> bool:
     if base not in _refusals:
         _refusals[base] = _try(base)
     elif _refusals[base] is None and base.config._attn_implementation != NAME:
-        base.set_attn_implementation(
-            NAME
-        )  # somebody switched it back: other functions ignore `tree=` silently
+        # Somebody switched it back; the other functions would ignore `tree=` silently.
+        base.set_attn_implementation(NAME)
     return _refusals[base] is None
 
 
