@@ -31,18 +31,20 @@ def sample(logits: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[flo
 
 
 def _draw(logprobs: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[float]) -> Tensor:
-    """Invert the cumulative distribution, in float64 so that rounding favours no token. Returns (B,)."""
+    """Invert the cumulative distribution, in float64 so that rounding favours no token. Returns (B,).
+
+    The sum always runs in the order of ids: what a row draws does not depend on the filters of the others.
+    """
     probs = logprobs.double().exp()
-    order = None
     if any(s.top_k or s.top_p < 1 or s.min_p for s in samplings):
-        probs, order = probs.sort(dim=-1, descending=True, stable=True)
-        probs = probs * kept(probs, samplings)
+        descending, order = probs.sort(dim=-1, descending=True, stable=True)
+        keep = kept(descending, samplings)
+        probs = probs * torch.empty_like(keep).scatter_(1, order, keep)
     cumulative = probs.cumsum(dim=-1)
     total = cumulative[:, -1:]
     point = torch.minimum(_column(uniforms, cumulative) * total, torch.nextafter(total, -total))
     tokens = torch.searchsorted(cumulative, point, right=True)  # the first token whose sum exceeds the point
-    tokens = tokens.clamp_(max=probs.shape[-1] - 1)  # reached by NaN only, which the caller reports
-    return (tokens if order is None else order.gather(1, tokens))[:, 0]
+    return tokens.clamp_(max=probs.shape[-1] - 1)[:, 0]  # reached by NaN only, which the caller reports
 
 
 def kept(probs: Tensor, samplings: Sequence[Sampling]) -> Tensor:
