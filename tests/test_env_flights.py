@@ -176,6 +176,16 @@ def test_another_place_lists_other_flights_the_same_ones_each_time():
     assert len({*lists, "\n".join(ROWS)}) == 3
 
 
+def test_the_very_same_row_on_another_date_is_wrong():
+    gold = play_through(FlightDesk(), TASK)
+    for date, grade in (("2026-03-13", 1.0), ("2026-03-06", 0.0)):
+        desk = FlightDesk()
+        desk.opening(TASK)
+        desk.show(("Tokyo", date), ROWS)
+        desk.take("C55")
+        assert desk.grade(gold) == grade
+
+
 def test_tools_are_short_and_in_order():
     tools = FlightDesk().tools()
     assert [spec.name for spec in tools] == ["calendar", "search", "fare", "book"]
