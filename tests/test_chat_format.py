@@ -261,6 +261,16 @@ def test_a_sampled_turn_without_thought_does_not_fork() -> None:
     assert shown(format, step.ids) == "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_odd_spacing_in_a_sampled_call_does_not_fork() -> None:
+    format = chat("qwen3", "fork")
+    sampled = '<think>\na\n</think>\n\n<tool_call>{"name":"look_up","arguments":{"city":"Paris"}}</tool_call>'
+    path = [*format.prompt(ASKED, [TOOL]), *format.tokenizer.encode(f"{sampled}<|im_end|>")]
+    before = [*ASKED, format.parse(sampled).message]
+    step = format.advance(path, before, [Message("tool", "12")], [TOOL])
+    assert not step.fresh
+    assert step.ids == format.continuation(before, [Message("tool", "12")], [TOOL])
+
+
 def test_a_forked_path_is_the_prompt() -> None:
     format = chat("qwen3", "fork")
     step = format.advance([1, 2, 3], THINKING[:2], THINKING[2:3])

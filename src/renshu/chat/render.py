@@ -57,8 +57,8 @@ class Renderer:
         return guarded
 
     def native(self, tools: Sequence[Tool]) -> list[Any] | None:
-        """What the template gets as `tools`: None for an empty list, or if it ignores tools."""
-        return self.tools(tools) if tools and self.behaviour.tools == "native" else None
+        """What the template gets as `tools`: None if it ignores them."""
+        return self.tools(tools) if self.behaviour.tools == "native" else None
 
     def _message(self, message: Message) -> dict[str, Any]:
         if message.role == "assistant":

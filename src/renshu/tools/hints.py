@@ -1,4 +1,4 @@
-"""Type hints → Kinds. Schemas are written out in full, without `$ref`: inside a tool they are not the root."""
+"""Type hints → Kinds. Schemas are written without `$ref`: inside a tool's schema they are not the root."""
 
 from __future__ import annotations
 

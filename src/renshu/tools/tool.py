@@ -34,10 +34,12 @@ def tool(
 ) -> F | Callable[[F], F]:
     """Mark a function or method as a tool: `@tool`, or `@tool(timeout=5, isolate=True)`.
 
-    timeout: seconds. An async tool is cancelled; a sync one is abandoned in its thread (it cannot be stopped),
-    or killed if `isolate`.
-    isolate: run in a forked process, so the tool cannot change the environment's state; only its answer comes
-    back. Raises ToolDefinitionError for options that make no sense.
+    timeout: seconds. An async tool is cancelled; a sync one is abandoned in its thread, since it cannot be
+        stopped, or killed if `isolate`.
+    isolate: run in a forked process, so that the tool cannot change the environment's state; only its answer
+        comes back.
+
+    Raises ToolDefinitionError for options that make no sense.
     """
     if timeout is not None and timeout <= 0:
         raise ToolDefinitionError(
