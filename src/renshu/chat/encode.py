@@ -11,7 +11,7 @@ is cut in two at the sentinel: both halves are encoded as text, and no merge can
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -50,12 +50,12 @@ class Encoder:
         return self._find.sub(lambda match: f"{match[0][0]}{SENTINEL}{match[0][1:]}", text)
 
     def guard_all(self, value: Any) -> Any:
-        """`guard` every string in nested lists and mappings, keys included."""
+        """`guard` every string in nested lists and dicts, keys included."""
         if isinstance(value, str):
             return self.guard(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return {self.guard_all(key): self.guard_all(item) for key, item in value.items()}
-        if isinstance(value, Sequence):
+        if isinstance(value, list | tuple):
             return [self.guard_all(item) for item in value]
         return value
 

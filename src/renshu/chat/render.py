@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from renshu.chat.behaviour import Behaviour
@@ -53,8 +54,7 @@ class Renderer:
     def tools(self, tools: Sequence[Tool]) -> list[Any]:
         """Tool schemas in OpenAI's form, guarded; a bare function schema is wrapped."""
         wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools]
-        guarded: list[Any] = self.encoder.guard_all(wrapped)
-        return guarded
+        return _guarded(self.encoder, json.dumps(wrapped))
 
     def native(self, tools: Sequence[Tool]) -> list[Any] | None:
         """What the template gets as `tools`: None if it ignores them."""
@@ -126,6 +126,13 @@ class Renderer:
             else:
                 merged.append({**turn, "result": result})
         return [{key: value for key, value in turn.items() if key != "result"} for turn in merged]
+
+
+@lru_cache(maxsize=256)
+def _guarded(encoder: Encoder, schemas: str) -> list[Any]:
+    """The guarded schemas of a JSON text: an episode shows the same ones in every turn."""
+    guarded: list[Any] = encoder.guard_all(json.loads(schemas))
+    return guarded
 
 
 def _fold(system: str, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
