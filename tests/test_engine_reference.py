@@ -54,6 +54,15 @@ def test_generation_config_of_the_checkpoint_never_leaks(make: Any) -> None:
     assert model.generation_config is TRAP
 
 
+def test_generation_config_does_not_leak_through_an_adapter_either() -> None:
+    peft = pytest.importorskip("peft")
+    model = tiny()
+    model.generation_config = TRAP
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj"]))  # starts as zero
+    assert rollout(adapted, range(4)) == rollout(tiny(), range(4))
+    assert model.generation_config is TRAP
+
+
 def test_seeds_of_the_process_do_not_matter_and_seeds_of_sessions_do() -> None:
     """Case e20: not one stream by rank, but one by session."""
     torch.manual_seed(1)

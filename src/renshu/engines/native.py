@@ -12,7 +12,7 @@ from renshu.engines.driver import Driver, Request, TokenSession
 from renshu.engines.feeding import Pass, plan
 from renshu.engines.modes import evaluating, model_context
 from renshu.engines.prefixes import Prefixes
-from renshu.engines.protocol import EngineStats
+from renshu.engines.protocol import EngineStats, Session
 from renshu.engines.sampling import sample
 from renshu.engines.tiers import Stretch
 from renshu.errors import EngineError
@@ -29,7 +29,7 @@ class NativeSession(TokenSession):
         self.leaf: Stretch | None = None
         self._engine = engine
 
-    def fork(self, seeds: Sequence[int]) -> list[NativeSession]:
+    def fork(self, seeds: Sequence[int]) -> list[Session]:
         """One session per seed. They find the keys and values of this one when they first generate."""
         self.require_open()
         return [self._engine.open(self.ids, seed=seed) for seed in seeds]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from renshu.engines.driver import Driver, Request, TokenSession
 from renshu.engines.modes import evaluating, model_context
-from renshu.engines.protocol import EngineStats
+from renshu.engines.protocol import EngineStats, Session
 from renshu.engines.sampling import sample
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class ReferenceSession(TokenSession):
         super().__init__(engine, ids, seed)
         self._engine = engine
 
-    def fork(self, seeds: Sequence[int]) -> list[ReferenceSession]:
+    def fork(self, seeds: Sequence[int]) -> list[Session]:
         """One session per seed."""
         self.require_open()
         return [self._engine.open(self.ids, seed=seed) for seed in seeds]

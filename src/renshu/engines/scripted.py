@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from renshu.engines.driver import Driver, Request, TokenSession
-from renshu.engines.protocol import EngineStats
+from renshu.engines.protocol import EngineStats, Session
 from renshu.errors import EngineError
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class ScriptedSession(TokenSession):
         super().__init__(engine, ids, seed)
         self._engine = engine
 
-    def fork(self, seeds: Sequence[int]) -> list[ScriptedSession]:
+    def fork(self, seeds: Sequence[int]) -> list[Session]:
         self.require_open()
         return [ScriptedSession(self._engine, self.ids, seed) for seed in seeds]
 

@@ -60,10 +60,10 @@ class Tier:
 
     def __init__(self) -> None:
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}  # keys (slots, K, capacity, D), values (…, V)
-        self.slots = 8
+        self.slots = 1
         self.capacity = 64
         self.owners: dict[int, Stretch] = {}
-        self._free = list(range(self.slots))  # a heap: the lowest first, so that the batch stays dense
+        self._free = [0]  # a heap: the lowest first, so that the batch stays dense
 
     @property
     def span(self) -> int:
