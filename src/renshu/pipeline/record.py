@@ -75,14 +75,13 @@ def _reward(trajectory: Trajectory) -> float:
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """The text of each token. A character spread over several tokens is shown at the last of them."""
     texts: list[str] = []
-    start = 0
-    for end in range(1, len(ids) + 1):
-        text = tokenizer.decode(
-            list(ids[start:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        incomplete = (
-            text.endswith("\ufffd") and end - start < 4 and end < len(ids)
-        )  # UTF-8 has at most four bytes
-        texts.append("" if incomplete else text)
-        start = start if incomplete else end
+    while len(texts) < len(ids):
+        start = len(texts)
+        for end in range(start + 1, min(start + 4, len(ids)) + 1):  # UTF-8 has at most four bytes a character
+            text = tokenizer.decode(list(ids[start:end]), skip_special_tokens=False)
+            if "\ufffd" not in text:
+                texts += [""] * (end - start - 1) + [text]
+                break
+        else:
+            texts.append("\ufffd")
     return texts

@@ -53,6 +53,7 @@ def play_stage(stand: Stand, stage: Stage, rows: Sequence[Row]) -> Mark:
     def observe(snapshot: Snapshot) -> str | None:
         nonlocal last
         last = snapshot.step
+        stand.agent.engine.refresh()  # the weights changed
         due = snapshot.step == trainer.steps or (
             (stage.grpo is not None or stage.stop_when is not None)
             and snapshot.step % stand.recipe.eval.every == 0

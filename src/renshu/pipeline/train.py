@@ -139,6 +139,7 @@ def _arms(stand: Stand, run: RunFolder, prepared: Prepared) -> list[dict[str, An
         results[mark] = _measure(stand, run, stage.name, stand.environment)
         add(results[mark])
     kept = stand.keeper.finish()
+    stand.agent.engine.refresh()  # the weights changed
     if kept in results:  # greedy on the same weights: measuring again would tell the same
         final = replace(results[kept], arm="final")
         shutil.copyfile(run.file("evaluation", f"{kept.stage}.jsonl"), run.file("evaluation", "final.jsonl"))
