@@ -2,10 +2,10 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import byte_tokenizer
 
 from renshu.pipeline.record import best_and_worst, pieces
 from renshu.types import Group, Scored, Stop, Task, Trajectory, Unscored
+from tiny_models import byte_tokenizer
 
 TOKENIZER = byte_tokenizer(None)
 

@@ -1,0 +1,192 @@
+"""The command line as a person or a script uses it: in its own process where that matters, else by `main`."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from renshu.cli import main
+from renshu.pipeline.recipe import built_in_recipes, read_recipe
+from tiny_models import qwen_template, save_tiny_model
+from tiny_runs import write_recipe
+
+RENSHU = Path(sys.executable).parent / "renshu"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_tiny_model(tmp_path_factory.mktemp("model"), template=qwen_template())
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, model):
+    return write_recipe(
+        tmp_path_factory.mktemp("recipe"),
+        model,
+        stages=[
+            {"name": "warm-up", "sft": {"demonstrations": 8, "learning_rate": 0.1, "epochs": 6}},
+            {"name": "practice", "grpo": {"steps": 1, "tasks_per_step": 2, "group": 2}},
+        ],
+        eval={"tasks": 6, "dev_tasks": 2, "max_tokens": 6},
+    )
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run a verb in this process: (exit code, standard output, standard error)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["renshu", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(recipe):
+    done = subprocess.run([RENSHU, "train", recipe, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_help_is_fast_and_lists_the_verbs():
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        done = subprocess.run([RENSHU, "--help"], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - began)
+    for verb in ("demo", "train", "eval", "chat", "report", "models"):
+        assert f"\n  {verb} " in done.stdout
+    assert min(seconds) < 0.5
+
+
+def test_train_prints_the_summary_as_json_and_progress_elsewhere(trained, recipe):
+    summary = json.loads(trained.stdout)
+    assert summary == json.loads((recipe.parent / "run-bell-3/summary.json").read_text("utf-8"))
+    assert "base: 0% of 6 tasks solved (95 % interval 0% to 39%)" in trained.stderr
+    assert "warm-up  6/6" in trained.stderr or "warm-up  3/3" in trained.stderr
+    assert "Traceback" not in trained.stderr
+
+
+def test_errors_are_sentences_with_exit_code_1(trained, recipe, call):
+    code, out, error = call("train", recipe)
+    assert (code, out) == (1, "")
+    assert error.startswith("error: ")
+    assert "holds a run: pass --overwrite" in error
+    code, _, error = call("train", "nonsense")
+    assert code == 1
+    assert "neither a recipe file (*.yaml) nor built in (flights, flights-hack, repairs)" in error
+
+
+def test_wrong_usage_is_exit_code_2(call):
+    assert call("train")[0] == 2
+    assert call("train", "flights", "--nonsense")[0] == 2
+    assert call("nonsense")[0] == 2
+
+
+def test_an_interrupt_is_exit_code_130(call, monkeypatch):
+    def interrupt(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("renshu.report.build_report", interrupt)
+    code, _, error = call("report", "anywhere")
+    assert (code, "Traceback" in error) == (130, False)
+
+
+def test_eval_measures_the_kept_model_in_its_own_environment(trained, recipe, call):
+    run = recipe.parent / "run-bell-3"
+    code, out, _ = call("eval", run, "--tasks", "6", "--max-tokens", "6", "--json")
+    assert code == 0
+    (*_, final) = json.loads(trained.stdout)["evaluation"]["Bell"]["arms"]
+    measured = json.loads(out)
+    assert {k: measured[k] for k in ("success", "n", "reward")} == {
+        k: final[k] for k in ("success", "n", "reward")
+    }
+
+
+def test_eval_of_a_bare_model_needs_an_environment(model, call):
+    code, _, error = call("eval", model)
+    assert code == 1
+    assert "name an environment with --env" in error
+    code, out, _ = call("eval", model, "--env", "flights", "--tasks", "2", "--max-tokens", "4")
+    assert code == 0
+    assert "0% of 2 tasks solved (95 % interval 0% to 66%)" in out
+
+
+def test_chat_answers_and_ends(trained, recipe, call):
+    run = recipe.parent / "run-bell-3"
+    code, out, _ = call("chat", run, "--message", "go", "--max-tokens", "12")
+    assert code == 0
+    assert out.startswith("The task: go\n agent b\n")
+
+
+def test_report_is_written_again(trained, recipe, call):
+    run = recipe.parent / "run-bell-3"
+    before = (run / "report.html").read_text("utf-8")
+    (run / "report.html").unlink()
+    code, out, _ = call("report", run)
+    assert (code, out.strip()) == (0, str(run / "report.html"))
+    assert (run / "report.html").read_text("utf-8") == before
+    code, _, error = call("report", recipe.parent)
+    assert code == 1
+    assert "holds no finished run" in error
+
+
+def test_models_list(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("RENSHU_CACHE", str(tmp_path))
+    code, out, _ = call("models", "list", "--json")
+    rows = {row["name"]: row["present"] for row in json.loads(out)}
+    assert (code, rows) == (0, {"embedded": True, "smollm2-135m": False})
+    code, _, error = call("models", "get", "nonsense")
+    assert code == 1
+    assert "known: smollm2-135m" in error
+    assert call("models", "get", "smollm2-135m", "--source", "moon")[0] == 1
+
+
+@pytest.mark.parametrize("name", built_in_recipes())
+def test_built_in_recipes_are_valid(name):
+    from renshu.pipeline.environments import load_environment
+    from renshu.pipeline.preflight import check_environment
+
+    recipe = read_recipe(name)
+    check_environment(load_environment(recipe.env), recipe)
+
+
+def test_demo_tells_its_story(model, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["eval.tasks=3", "eval.dev_tasks=2", "eval.max_tokens=8", "stages.0.sft.demonstrations=8"]
+    small += [
+        "stages.0.sft.epochs=1",
+        "stages.1.grpo.steps=2",
+        "stages.1.grpo.group=2",
+        "stages.1.sample.max_tokens=8",
+    ]
+    code, out, error = call("demo", f"model.name={model}", *small)
+    assert code == 0, error
+    order = [
+        "before",
+        "not solved",
+        "training",
+        "base: 0% of 3",
+        "the same task afterwards",
+        "verdict",
+        "No proven gain",
+    ]
+    places = [out.index(text) for text in order]
+    assert places == sorted(places)
+    for text in (
+        "tokens were computed",
+        "report: runs/demo-0/report.html",
+        "renshu chat runs/demo-0",
+        "demo --hack",
+    ):
+        assert text in out
+    assert (tmp_path / "runs/demo-0/report.html").is_file()
+    assert call("demo", f"model.name={model}", *small, "--hack")[0] == 0  # and again into its own folder
+    assert (tmp_path / "runs/demo-hack-0/summary.json").is_file()
