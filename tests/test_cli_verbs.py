@@ -1,9 +1,9 @@
 """The command line as a person or a script uses it: in its own process where that matters, else by `main`."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ def recipe(tmp_path_factory, model):
         tmp_path_factory.mktemp("recipe"),
         model,
         stages=[
-            {"name": "warm-up", "sft": {"demonstrations": 8, "learning_rate": 0.1, "epochs": 6}},
+            {"name": "warm-up", "sft": {"demonstrations": 8, "learning_rate": 0.1, "epochs": 40}},
             {"name": "practice", "grpo": {"steps": 1, "tasks_per_step": 2, "group": 2}},
         ],
         eval={"tasks": 6, "dev_tasks": 2, "max_tokens": 6},
@@ -56,21 +56,20 @@ def trained(recipe):
 
 
 def test_help_is_fast_and_lists_the_verbs():
-    seconds = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run([RENSHU, "--help"], capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - began)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([RENSHU, "--help"], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     for verb in ("demo", "train", "eval", "chat", "report", "models"):
         assert f"\n  {verb} " in done.stdout
-    assert min(seconds) < 0.5
+    # Processor time, so that the test says the same on a busy machine.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
 def test_train_prints_the_summary_as_json_and_progress_elsewhere(trained, recipe):
     summary = json.loads(trained.stdout)
     assert summary == json.loads((recipe.parent / "run-bell-3/summary.json").read_text("utf-8"))
     assert "base: 0% of 6 tasks solved (95 % interval 0% to 39%)" in trained.stderr
-    assert "warm-up  6/6" in trained.stderr or "warm-up  3/3" in trained.stderr
+    assert "warm-up  20/20  loss " in trained.stderr
     assert "Traceback" not in trained.stderr
 
 
@@ -105,9 +104,8 @@ def test_eval_measures_the_kept_model_in_its_own_environment(trained, recipe, ca
     assert code == 0
     (*_, final) = json.loads(trained.stdout)["evaluation"]["Bell"]["arms"]
     measured = json.loads(out)
-    assert {k: measured[k] for k in ("success", "n", "reward")} == {
-        k: final[k] for k in ("success", "n", "reward")
-    }
+    assert measured | {"arm": "final", "p_vs_base": None} == final | {"p_vs_base": None}
+    assert measured["success"] == 1.0
 
 
 def test_eval_of_a_bare_model_needs_an_environment(model, call):
@@ -161,31 +159,14 @@ def test_built_in_recipes_are_valid(name):
 def test_demo_tells_its_story(model, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["eval.tasks=3", "eval.dev_tasks=2", "eval.max_tokens=8", "stages.0.sft.demonstrations=8"]
-    small += [
-        "stages.0.sft.epochs=1",
-        "stages.1.grpo.steps=2",
-        "stages.1.grpo.group=2",
-        "stages.1.sample.max_tokens=8",
-    ]
+    small += ["stages.0.sft.epochs=1", "stages.1.grpo.steps=2", "stages.1.grpo.group=2"]
+    small += ["stages.1.sample.max_tokens=8"]
     code, out, error = call("demo", f"model.name={model}", *small)
     assert code == 0, error
-    order = [
-        "before",
-        "not solved",
-        "training",
-        "base: 0% of 3",
-        "the same task afterwards",
-        "verdict",
-        "No proven gain",
-    ]
-    places = [out.index(text) for text in order]
+    story = ["before", "not solved", "training", "base: 0% of 3", "the same task afterwards", "verdict"]
+    places = [out.index(text) for text in [*story, "No proven gain"]]
     assert places == sorted(places)
-    for text in (
-        "tokens were computed",
-        "report: runs/demo-0/report.html",
-        "renshu chat runs/demo-0",
-        "demo --hack",
-    ):
+    for text in ("tokens were computed", "report: runs/demo-0/report.html", "renshu chat runs/demo-0"):
         assert text in out
     assert (tmp_path / "runs/demo-0/report.html").is_file()
     assert call("demo", f"model.name={model}", *small, "--hack")[0] == 0  # and again into its own folder
