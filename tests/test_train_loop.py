@@ -171,6 +171,15 @@ def test_updates_are_iterations_times_minibatches_and_later_ones_are_off_policy(
     assert metrics["ratio"] == pytest.approx(1.0, abs=1e-6)
     metrics, _ = bandit_trainer(tiny(), 1, iterations=3).step(0, teaching(tiny()))
     assert abs(metrics["ratio"] - 1.0) > 1e-3
+    assert metrics["sampler_gap_max"] < 1e-5  # the canary looks before the first update only
+
+
+def test_the_rate_of_the_schedule_is_the_one_applied() -> None:
+    model = tiny()
+    trainer = bandit_trainer(model, 4, schedule="linear", learning_rate=0.008)
+    metrics, _ = trainer.step(3, teaching(model))
+    assert metrics["learning_rate"] == pytest.approx(0.002)
+    assert [group["lr"] for group in trainer.optimiser.param_groups] == [pytest.approx(0.002)] * 2
 
 
 def teaching(model: Any, temperature: float = 1.0) -> list[Group]:
