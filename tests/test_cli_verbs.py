@@ -1,9 +1,11 @@
 """The command line as a person or a script uses it: in its own process where that matters, else by `main`."""
 
+import io
 import json
 import resource
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -50,9 +52,14 @@ def call(monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def trained(recipe):
-    done = subprocess.run([RENSHU, "train", recipe, "--json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done
+    """What `renshu train RECIPE --json` printed: standard output, standard error."""
+    out, error = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(error):
+        patch.setattr(sys, "argv", ["renshu", "train", str(recipe), "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code, error.getvalue()
+    return out.getvalue(), error.getvalue()
 
 
 def test_help_is_fast_and_lists_the_verbs():
@@ -66,11 +73,12 @@ def test_help_is_fast_and_lists_the_verbs():
 
 
 def test_train_prints_the_summary_as_json_and_progress_elsewhere(trained, recipe):
-    summary = json.loads(trained.stdout)
+    out, error = trained
+    summary = json.loads(out)
     assert summary == json.loads((recipe.parent / "run-bell-3/summary.json").read_text("utf-8"))
-    assert "base: 0% of 6 tasks solved (95 % interval 0% to 39%)" in trained.stderr
-    assert "warm-up  20/20  loss " in trained.stderr
-    assert "Traceback" not in trained.stderr
+    assert "base: 0% of 6 tasks solved (95 % interval 0% to 39%)" in error
+    assert "warm-up  20/20  loss " in error
+    assert "Traceback" not in error
 
 
 def test_errors_are_sentences_with_exit_code_1(trained, recipe, call):
@@ -102,7 +110,7 @@ def test_eval_measures_the_kept_model_in_its_own_environment(trained, recipe, ca
     run = recipe.parent / "run-bell-3"
     code, out, _ = call("eval", run, "--tasks", "6", "--max-tokens", "6", "--json")
     assert code == 0
-    (*_, final) = json.loads(trained.stdout)["evaluation"]["Bell"]["arms"]
+    (*_, final) = json.loads(trained[0])["evaluation"]["Bell"]["arms"]
     measured = json.loads(out)
     assert measured | {"arm": "final", "p_vs_base": None} == final | {"p_vs_base": None}
     assert measured["success"] == 1.0

@@ -1,0 +1,185 @@
+"""Charts by hand, the verdict sentence by sentence, the page as a whole."""
+
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from renshu.errors import DataError
+from renshu.report import build_report, tokens_sentence, verdict
+from renshu.report.charts import Bar, Series, interval_chart, line_chart, stacked_chart, ticks
+from renshu.report.data import RunData, chosen_samples
+
+
+def arm(name, success, n=100, p=None, low=0.0, high=1.0, unscored=0, reward=0.0):
+    shown = {"arm": name, "success": success, "low": low, "high": high, "n": n}
+    return shown | {"unscored": unscored, "reward": reward, "p_vs_base": p}
+
+
+def summary(*arms, computed=10, naive=40):
+    return {
+        "recipe": "r",
+        "seed": 0,
+        "seconds": 1.0,
+        "stages": [],
+        "evaluation": {"flights": {"arms": list(arms)}},
+        "tokens": {"computed": computed, "naive": naive},
+    }
+
+
+def test_ticks_by_hand():
+    assert ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks(0, 0.37) == [0, 0.1, 0.2, 0.3, 0.4]
+    assert ticks(1, 40, 8) == [0, 5, 10, 15, 20, 25, 30, 35, 40]
+    assert ticks(3, 3) == [3, 3.2, 3.4, 3.6, 3.8, 4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_cover_and_are_few(low, width):
+    found = ticks(low, low + width)
+    slack = 1e-6 * width + 1e-9 * abs(low)
+    assert found[0] <= low + slack
+    assert found[-1] >= low + width - slack
+    assert 2 <= len(found) <= 9
+    assert found == sorted(set(found))
+
+
+def test_line_chart_places_points():
+    page = line_chart([Series("a", [(0, 0.0), (10, 1.0), (5, math.nan)])], x_label="x", y_label="y")
+    # The plot spans 46..628 in x and, downwards, 220..12 in y.
+    assert '<polyline class="line c0" points="46.0,220.0 628.0,12.0"/>' in page
+    assert "no data" in line_chart([Series("a", [(1, math.nan)])], x_label="x", y_label="y")
+
+
+def test_interval_chart_places_ends():
+    page = interval_chart([Bar("base", 0.5, 0.25, 1.0, "n = 4"), Bar("none", math.nan, 0.0, 1.0)])
+    # The axis spans 150..530: 0.25 is at 245, 0.5 at 340.
+    assert '<line class="bar c0" x1="245.0" x2="530.0" y1="15" y2="15"/>' in page
+    assert 'cx="340.0" cy="15" r="4"' in page
+    assert page.count("<circle") == 1  # an unknown value has no dot
+
+
+def test_stacked_chart_fills_the_height():
+    page = stacked_chart([(1, {"a": 0.25, "b": 0.75})], ["a", "b"], x_label="step")
+    heights = [float(h) for h in re.findall(r'<rect [^>]*height="([\d.]+)"', page)]
+    assert heights == [52.0, 156.0]  # a quarter and three quarters of 208
+
+
+def test_names_in_charts_are_escaped():
+    assert "<b>" not in interval_chart([Bar("<b>", 0.5, 0.0, 1.0, "<b>")])
+    assert "<b>" not in line_chart([Series("<b>", [(1, 1)], dots=True)], x_label="<b>", y_label="<b>")
+    assert "<b>" not in stacked_chart([(1, {"<b>": 1.0})], ["<b>"], x_label="<b>")
+
+
+def test_verdict_sentences():
+    base = arm("base", 0.2)
+    gain = verdict(summary(base, arm("final", 0.9, p=1e-9, low=0.825, high=0.9448)))
+    assert gain == (
+        "Training paid: the agent solves 90% of 100 held-out flights tasks (95 % interval 82% to 94%), "
+        "20% before training (p < 0.001)."
+    )
+    assert verdict(summary(base, arm("final", 0.25, p=0.4))).startswith("No proven gain: the agent solves 25")
+    assert verdict(summary(base, arm("final", 0.05, p=0.01))).startswith(
+        "Training did harm: the agent solves"
+    )
+    assert verdict(summary(arm("final", 0.5))).startswith("The agent solves 50% of 100")
+    assert verdict(summary(base, arm("final", None, n=0, unscored=7))) == (
+        "No verdict: none of the 7 episodes on flights could be scored."
+    )
+
+
+def test_tokens_sentence():
+    said = tokens_sentence(summary(computed=1240, naive=9800))
+    assert said.startswith("1,240 of 9,800 tokens were computed (13%)")
+
+
+def test_tool_sequences_are_shares_with_a_rest():
+    rows = [
+        {"stage": "s", "step": 1, "sequences": {f"t{i}": 8 - i for i in range(8)} | {"rare": 1}},
+        {"stage": "s", "step": 2, "sequences": {"t0": 3, "rare": 1}},
+        {"stage": "other", "step": 1, "sequences": {"x": 5}},
+    ]
+    run = RunData("r", {}, rows, [], "", {})
+    names, columns = run.tool_sequences("s")
+    assert names == [*(f"t{i}" for i in range(7)), "other"]
+    assert columns[0][1]["t0"] == 8 / 37
+    assert columns[0][1]["other"] == pytest.approx(2 / 37)
+    assert columns[1] == (2.0, {"t0": 0.75, **{f"t{i}": 0.0 for i in range(1, 7)}, "other": 0.25})
+
+
+def test_chosen_samples_are_spread():
+    samples = [{"n": i} for i in range(11)]
+    assert [s["n"] for s in chosen_samples(samples)] == [0, 2, 4, 6, 8, 10]
+    assert chosen_samples(samples[:3]) == samples[:3]
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.problems, self.links = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for key, value in attrs if key in ("src", "href")]
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(tag)
+
+
+def write_run(folder):
+    import json
+
+    data = summary(arm("base", 0.2), arm("final", 0.9, p=1e-9))
+    data["stages"] = [{"name": "practice", "algorithm": "grpo", "steps": 2, "seconds": 3.0}]
+    (folder / "summary.json").write_text(json.dumps(data))
+    rows = [
+        {"stage": "practice", "step": s, "reward": 0.1 * s, "success": 0.5, "sequences": {"a > b": 2, "": 2}}
+        for s in (1, 2)
+    ]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    sample = {
+        "stage": "practice",
+        "step": 1,
+        "task": "<script>alert(1)</script>",
+        "stop": "answered",
+        "reward": 1.0,
+        "success": True,
+        "reason": "",
+        "segments": [
+            {"sampled": False, "pieces": ["<img src=x>", "練"]},
+            {"sampled": True, "pieces": ["<script>", "ok"]},
+            {"sampled": False, "pieces": ["result"]},
+        ],
+    }
+    (folder / "trajectories").mkdir()
+    (folder / "trajectories/samples.jsonl").write_text(json.dumps(sample))
+    return folder
+
+
+def test_page_is_well_formed_offline_and_escaped(tmp_path):
+    page = build_report(write_run(tmp_path)).read_text("utf-8")
+    tags = Tags()
+    tags.feed(page)
+    assert (tags.open, tags.problems) == ([], [])
+    assert tags.links == ["data:,"]
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "<b>&lt;script&gt;</b><b>ok</b>result" in page
+    assert "prompt of 2 tokens" in page
+    assert page.count("<svg") == 3
+    for text in ("success in training", "a &gt; b", "Training paid"):
+        assert text in page
+
+
+def test_no_report_of_an_unfinished_run(tmp_path):
+    with pytest.raises(DataError, match=r"there is no summary.json"):
+        build_report(tmp_path)
