@@ -14,7 +14,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen3": {"head_dim": 8},
     "mistral": {"sliding_window": 7},
-    "gemma2": {"head_dim": 8, "sliding_window": 5, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0},
+    "gemma2": {
+        "head_dim": 8,
+        "sliding_window": 5,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 4.0,
+    },
 }
 
 
