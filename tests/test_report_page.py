@@ -94,7 +94,8 @@ def test_verdict_sentences():
 
 def test_tokens_sentence():
     said = tokens_sentence(summary(computed=1240, naive=9800))
-    assert said.startswith("1,240 of 9,800 tokens were computed (13%)")
+    assert said == "1,240 of 9,800 tokens were computed (13%); the others were shared prefixes."
+    assert tokens_sentence(summary(computed=11, naive=10)).startswith("11 tokens were computed for 10: ")
 
 
 def test_tool_sequences_are_shares_with_a_rest():

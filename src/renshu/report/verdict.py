@@ -28,8 +28,9 @@ def verdict(summary: Mapping[str, Any]) -> str:
 def tokens_sentence(summary: Mapping[str, Any]) -> str:
     """How many tokens were computed, of those that a trainer computes that repeats every shared prefix."""
     computed, naive = summary["tokens"]["computed"], summary["tokens"]["naive"]
-    share = f" ({computed / naive:.0%})" if naive else ""
-    return f"{computed:,} of {naive:,} tokens were computed{share}; the others were shared prefixes."
+    if computed >= naive:
+        return f"{computed:,} tokens were computed for {naive:,}: this model shares no prefixes and pads its rows."
+    return f"{computed:,} of {naive:,} tokens were computed ({computed / naive:.0%}); the others were shared prefixes."
 
 
 def _p(arm: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from renshu.errors import UnsupportedAttention
 from renshu.tree.attention import NAME, cap, register, softmax
 
-# Two rows, 5 3 7 2 and 5 3 4 6, as a tree: depths and parents of its six nodes.
+# Two rows, 5 3 7 2 and 5 3 4 6, as a tree: depths and parents of its six nodes. Ids count from the middle of the
+# vocabulary: control tokens, at its ends, blow activations up until rounding looks like another answer.
 _IDS = (5, 3, 7, 2, 4, 6)
 _DEPTHS = (0, 1, 2, 3, 2, 3)
 _PARENTS = (-1, 0, 1, 2, 1, 4)
@@ -76,7 +77,9 @@ def _try(model: Any) -> str | None:
 @torch.no_grad()
 def _probe(model: Any) -> str | None:
     name, device = type(model).__name__, model.get_input_embeddings().weight.device
-    ids, depths = torch.tensor([_IDS], device=device), torch.tensor([_DEPTHS], device=device)
+    vocabulary = model.get_input_embeddings().num_embeddings
+    ids = (torch.tensor([_IDS], device=device) + vocabulary // 2) % vocabulary
+    depths = torch.tensor([_DEPTHS], device=device)
     rows = ids[0][torch.tensor(_PATHS, device=device)]  # (2, 4)
     expected = model(input_ids=rows, use_cache=False).logits.float()
     model.set_attn_implementation(NAME)
