@@ -29,8 +29,11 @@ def tokens_sentence(summary: Mapping[str, Any]) -> str:
     """How many tokens were computed, of those that a trainer computes that repeats every shared prefix."""
     computed, naive = summary["tokens"]["computed"], summary["tokens"]["naive"]
     if computed >= naive:
-        return f"{computed:,} tokens were computed for {naive:,}: this model shares no prefixes and pads its rows."
-    return f"{computed:,} of {naive:,} tokens were computed ({computed / naive:.0%}); the others were shared prefixes."
+        return (
+            f"{computed:,} tokens were computed for {naive:,}: this model shares nothing and pads its rows."
+        )
+    share = f"{computed:,} of {naive:,} tokens were computed ({computed / naive:.0%})"
+    return f"{share}; the others were shared prefixes."
 
 
 def _p(arm: Mapping[str, Any]) -> str:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from renshu.errors import UnsupportedAttention
 from renshu.tree.attention import NAME, cap, register, softmax
 
-# Two rows, 5 3 7 2 and 5 3 4 6, as a tree: depths and parents of its six nodes. Ids count from the middle of the
-# vocabulary: control tokens, at its ends, blow activations up until rounding looks like another answer.
+# Two rows, 5 3 7 2 and 5 3 4 6, as a tree: depths and parents of its six nodes. Ids count from the middle of
+# the vocabulary: control tokens, at its ends, blow activations up until rounding looks like another answer.
 _IDS = (5, 3, 7, 2, 4, 6)
 _DEPTHS = (0, 1, 2, 3, 2, 3)
 _PARENTS = (-1, 0, 1, 2, 1, 4)
