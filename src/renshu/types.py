@@ -105,7 +105,7 @@ class Trajectory:
     stop: Stop
     score: Score
     forks: tuple[tuple[Segment, ...], ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)  # turns, calls, bad_calls, tool_errors, timeouts ...
+    counts: Mapping[str, int] = field(default_factory=dict)  # turns, calls, bad_calls, tool_errors, timeouts
 
     def with_score(self, score: Score) -> Trajectory:
         return replace(self, score=score)
@@ -133,7 +133,7 @@ class Row:
 
     ids: (n,). trained: (n,) bool; `trained[0]` is False, since nothing predicts the first token.
     logprobs: the sampler's log-prob of each trained token, in order, (trained.sum(),), or None (SFT).
-    group: rows with equal `group` share a long prefix and are kept in one micro-batch where the budget allows.
+    group: rows with equal `group` share a long prefix and stay in one micro-batch where the budget allows.
     """
 
     ids: tuple[int, ...]
