@@ -34,6 +34,7 @@ def test_ticks_by_hand():
     assert ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert ticks(0, 0.37) == [0, 0.1, 0.2, 0.3, 0.4]
     assert ticks(1, 40, 8) == [0, 5, 10, 15, 20, 25, 30, 35, 40]
+    assert ticks(1, 3, 8, least=1) == [1, 2, 3]
     assert ticks(3, 3) == [3, 3.2, 3.4, 3.6, 3.8, 4]
 
 
@@ -177,7 +178,7 @@ def test_page_is_well_formed_offline_and_escaped(tmp_path):
     assert "<b>&lt;script&gt;</b><b>ok</b>result" in page
     assert "prompt of 2 tokens" in page
     assert page.count("<svg") == 3
-    for text in ("success in training", "a &gt; b", "Training paid"):
+    for text in ("success in training", "a &gt; b", "no tool", "Training paid"):
         assert text in page
 
 

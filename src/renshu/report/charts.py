@@ -46,26 +46,27 @@ class _Scale:
         return round(self.start + share * (self.end - self.start), 1)
 
 
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers that cover [low, high], about so many of them."""
+def ticks(low: float, high: float, about: int = 5, *, least: float = 0.0) -> list[float]:
+    """Round numbers that cover [low, high], about so many of them, at least `least` apart."""
     if high <= low:
         high = low + 1.0
     rough = (high - low) / about
     magnitude = 10.0 ** math.floor(math.log10(rough))
     step = magnitude * next(factor for factor in (1, 2, 5, 10) if factor * magnitude >= rough * 0.999)
+    step = max(step, least)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, last + 1)]
 
 
 def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, y_from_zero: bool = True) -> Markup:
-    """Lines over a common x axis, with a legend. Points that are not finite are left out."""
+    """Lines over a common x axis of whole numbers, with a legend. Points that are not finite are left out."""
     kept = [Series(s.name, [p for p in s.points if all(map(math.isfinite, p))], s.dots) for s in series]
     kept = [s for s in kept if s.points]
     if not kept:
         return Markup('<p class="empty">no data</p>')
     xs = [x for s in kept for x, _ in s.points]
     ys = [y for s in kept for _, y in s.points] + ([0.0] if y_from_zero else [])
-    x_ticks, y_ticks = ticks(min(xs), max(xs), 8), ticks(min(ys), max(ys))
+    x_ticks, y_ticks = ticks(min(xs), max(xs), 8, least=1.0), ticks(min(ys), max(ys))
     x_scale = _Scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
     y_scale = _Scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
     parts = [*_axes(x_ticks, y_ticks, x_scale, y_scale, y_label), _x_label(x_label)]

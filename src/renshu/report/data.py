@@ -63,12 +63,13 @@ class RunData:
         for row in rows:
             total.update(row["sequences"])
         names = [name for name, _ in total.most_common(SHOWN_SEQUENCES)]
+        labels = {name: name or "no tool" for name in names}
         columns = []
         for row in rows:
             episodes = sum(row["sequences"].values())
-            shares = {name: row["sequences"].get(name, 0) / episodes for name in names}
+            shares = {label: row["sequences"].get(name, 0) / episodes for name, label in labels.items()}
             columns.append((float(row["step"]), {**shares, "other": 1.0 - sum(shares.values())}))
-        return [*names, *(["other"] if len(total) > len(names) else [])], columns
+        return [*labels.values(), *(["other"] if len(total) > len(names) else [])], columns
 
 
 def bars(arms: Sequence[dict[str, Any]]) -> list[Bar]:
