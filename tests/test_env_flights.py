@@ -6,7 +6,7 @@ import re
 import pytest
 
 from renshu.envs import call, check_env, play_through, say, think
-from renshu.envs.choice import cost_of, id_of, running_best
+from renshu.envs.choice import cost_of, first_fit, id_of
 from renshu.envs.flights import FlightDesk, date_of, draw_rows, fitting
 from renshu.errors import ToolError
 from renshu.seeding import generator
@@ -14,6 +14,7 @@ from renshu.types import Message, Stop, Task
 
 WEDNESDAY = datetime.date(2026, 3, 4)
 ROWS = ["A82 09:30 $975 direct", "B14 08:00 $410 stops", "C55 10:10 $812 direct", "D31 18:45 $350 direct"]
+BY_PRICE = [ROWS[3], ROWS[1], ROWS[2], ROWS[0]]
 TASK = Task(
     "flights/test/hand",
     {
@@ -65,16 +66,13 @@ def test_conditions():
 
 
 def test_the_careful_thought_word_for_word():
-    assert running_best(TASK["need"], ROWS, fitting(ROWS, TASK["need"]), "$") == (
+    assert first_fit(TASK["need"], BY_PRICE, fitting(ROWS, TASK["need"]), "$") == (
         "lowest $; before 12:00; direct\n"
-        "A82 09:30 $975 direct take A82 $975\n"
-        "B14 08:00 $410 stops no A82 $975\n"
-        "C55 10:10 $812 direct take C55 $812\n"
-        "D31 18:45 $350 direct no C55 $812"
+        "D31 18:45 $350 direct no\n"
+        "B14 08:00 $410 stops no\n"
+        "C55 10:10 $812 direct take"
     )
-    assert running_best(["stops"], ROWS[:2], ROWS[1:2], "$") == (
-        "lowest $; stops\nA82 09:30 $975 direct no none\nB14 08:00 $410 stops take B14 $410"
-    )
+    assert first_fit([], BY_PRICE, ROWS, "$") == "lowest $\nD31 18:45 $350 direct take"
 
 
 def play(*moves, task=TASK):
@@ -92,12 +90,13 @@ def test_the_gold_dialogue():
         "",
         "2026-03-13",
         "",
-        "\n".join(ROWS),
+        "\n".join(BY_PRICE),
         "",
         "booked C55",
         "Booked C55.",
     ]
-    assert trajectory.messages[6].reasoning.endswith("direct no C55 $812")
+    assert trajectory.messages[4].tool_calls[0].arguments["sort"] == "price"
+    assert trajectory.messages[6].reasoning.endswith("C55 10:10 $812 direct take")
     assert trajectory.messages[6].tool_calls[0].arguments == {"flight": "C55"}
     assert trajectory.stop is Stop.ANSWERED
     assert trajectory.counts == {"turns": 4, "calls": 3, "bad_calls": 0, "tool_errors": 0, "timeouts": 0}

@@ -39,15 +39,10 @@ def test_conditions():
 def test_the_gold_dialogue():
     trajectory = play_through(RepairDesk(), TASK)
     assert trajectory.messages[6].reasoning == (
-        "lowest q; lift; van\n"
-        "Mara lift q45 van take Mara q45\n"
-        "Ben pump q12 van no Mara q45\n"
-        "Iris lift q31 bike no Mara q45\n"
-        "Zeno lift q52 van keep Mara q45\n"
-        "Uwe lift q40 van take Uwe q40"
+        "lowest q; lift; van\nBen pump q12 van no\nIris lift q31 bike no\nUwe lift q40 van take"
     )
     assert [m.content for m in trajectory.messages[3:]] == [
-        *("harbour", "", "\n".join(ROWS), "", "Uwe is on the way", "Sent Uwe."),
+        *("harbour", "", "\n".join(ROWS[i] for i in (1, 2, 4, 0, 3)), "", "Uwe is on the way", "Sent Uwe."),
     ]
     assert trajectory.score.value == pytest.approx(1.1)
 

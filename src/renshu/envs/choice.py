@@ -28,24 +28,21 @@ def cost_of(row: str, unit: str) -> int:
     )
 
 
-def running_best(need: Sequence[str], rows: Sequence[str], fitting: Sequence[str], unit: str) -> str:
-    """The careful thought: what is needed, then every row with a verdict and the best so far.
+def first_fit(need: Sequence[str], rows: Sequence[str], fitting: Sequence[str], unit: str) -> str:
+    """The careful thought over a list with the lowest first: what is needed, then every row with a verdict.
 
-    The verdict is `no` (does not fit), `keep` (fits, but the best so far is better) or `take` (the new best).
+    It ends at the first row that fits, which is the one to take:
 
     lowest $; direct
-    A82 09:30 $975 stops no none
-    C55 10:10 $812 direct take C55 $812
+    A82 09:30 $795 stops no
+    C55 10:10 $812 direct take
     """
     lines = ["; ".join([f"lowest {unit}", *need])]
-    best: str | None = None
     for row in rows:
-        verdict = "no"
-        if row in fitting:
-            better = best is None or cost_of(row, unit) < cost_of(best, unit)
-            verdict, best = ("take", row) if better else ("keep", best)
-        shown = f"{id_of(best)} {unit}{cost_of(best, unit)}" if best else "none"
-        lines.append(f"{row} {verdict} {shown}")
+        fits = row in fitting
+        lines.append(f"{row} {'take' if fits else 'no'}")
+        if fits:
+            break
     return "\n".join(lines)
 
 
@@ -71,9 +68,9 @@ class ChoiceDesk(Environment):
     def best(self) -> str:
         return min(self.fitting, key=lambda row: cost_of(row, self.unit))
 
-    def show(self, place: Place, rows: Sequence[str]) -> str:
+    def show(self, place: Place, rows: Sequence[str], *, lowest_first: bool = False) -> str:
         self.shown.update((id_of(row), (place, row)) for row in rows)
-        return "\n".join(rows)
+        return "\n".join(sorted(rows, key=lambda row: cost_of(row, self.unit)) if lowest_first else rows)
 
     def look_up(self, id: str) -> str:
         """The row of an option listed before. Raises ToolError if there is none."""

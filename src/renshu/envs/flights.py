@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from random import Random
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, Literal
 
-from renshu.envs.choice import ChoiceDesk, cost_of, id_of, running_best
+from renshu.envs.choice import ChoiceDesk, cost_of, first_fit, id_of
 from renshu.envs.moves import Moves, call, say, think
 from renshu.envs.tasks import Tasks
 from renshu.errors import ToolError
@@ -82,13 +82,13 @@ def fitting(rows: Sequence[str], need: Sequence[str]) -> list[str]:
 
 
 def draw_rows(random: Random) -> list[str]:
-    """Five to eight flights in random order, with distinct ids and prices; none leaves at noon sharp."""
+    """Five to eight flights by departure, with distinct ids, times and prices; none leaves at noon sharp."""
     count = random.randint(5, 8)
     ids = random.sample(
         [f"{letter}{number}" for letter in ascii_uppercase for number in range(10, 100)], count
     )
     prices = random.sample(range(100, 1000), count)
-    minutes = random.sample([m for m in range(6 * 60, 23 * 60, 5) if m != 12 * 60], count)
+    minutes = sorted(random.sample([m for m in range(6 * 60, 23 * 60, 5) if m != 12 * 60], count))
     return [
         f"{id} {minute // 60:02}:{minute % 60:02} ${price} {random.choice(('direct', 'stops'))}"
         for id, price, minute in zip(ids, prices, minutes, strict=True)
@@ -176,17 +176,17 @@ class FlightDesk(ChoiceDesk):
         return date_of(day, datetime.date.fromisoformat(self.task["today"])).isoformat()
 
     @tool
-    def search(self, city: str, date: datetime.date) -> str:
+    def search(self, city: str, date: datetime.date, sort: Literal["time", "price"] = "time") -> str:
         """List flights.
 
         Args:
             city: where to
             date: day of departure
+            sort: what comes first
         """
         place = (city.strip().title(), date.isoformat())
-        if place == self.place:
-            return self.show(place, self.rows)
-        return self.show(place, draw_rows(generator(self.task.id, *place)))
+        rows = self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
+        return self.show(place, rows, lowest_first=sort == "price")
 
     @tool
     def fare(self, flight: str) -> str:
@@ -209,10 +209,10 @@ class FlightDesk(ChoiceDesk):
         return f"booked {flight}"
 
     def solve(self) -> Moves:
-        """The careful clerk: goes through every row before booking."""
+        """The careful clerk: has the cheapest listed first and checks each until one fits."""
         date = yield call("calendar", day=self.task["day"])
-        rows = yield call("search", city=self.task["city"], date=date)
-        yield think(running_best(self.task["need"], rows.split("\n"), self.fitting, self.unit))
+        rows = yield call("search", city=self.task["city"], date=date, sort="price")
+        yield think(first_fit(self.task["need"], rows.split("\n"), self.fitting, self.unit))
         yield call("book", flight=id_of(self.best))
         yield say(f"Booked {id_of(self.best)}.")
 

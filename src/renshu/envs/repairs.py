@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
-from renshu.envs.choice import ChoiceDesk, cost_of, id_of, running_best
+from renshu.envs.choice import ChoiceDesk, cost_of, first_fit, id_of
 from renshu.envs.moves import Moves, call, say, think
 from renshu.envs.tasks import Tasks
 from renshu.seeding import generator
@@ -80,12 +80,12 @@ def fitting(rows: Sequence[str], need: Sequence[str]) -> list[str]:
 
 
 def draw_rows(random: Random) -> list[str]:
-    """Five to eight workers in random order, with distinct names and queues."""
+    """Five to eight workers by name, with distinct names and queues."""
     count = random.randint(5, 8)
     queues = random.sample(range(10, 100), count)
     return [
         f"{name} {random.choice(SKILLS)} q{queue} {random.choice(('van', 'bike'))}"
-        for name, queue in zip(random.sample(WORKERS, count), queues, strict=True)
+        for name, queue in zip(sorted(random.sample(WORKERS, count)), queues, strict=True)
     ]
 
 
@@ -154,16 +154,16 @@ class RepairDesk(ChoiceDesk):
         return self.task["site"] if job == self.task["job"] else generator(self.task.id, job).choice(SITES)
 
     @tool
-    def crew(self, site: str) -> str:
+    def crew(self, site: str, order: Literal["name", "queue"] = "name") -> str:
         """Workers near a site.
 
         Args:
             site: its name
+            order: what comes first
         """
         place = (site.strip().lower(),)
-        return self.show(
-            place, self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
-        )
+        rows = self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
+        return self.show(place, rows, lowest_first=order == "queue")
 
     @tool
     def profile(self, worker: str) -> str:
@@ -185,10 +185,10 @@ class RepairDesk(ChoiceDesk):
         return f"{worker} is on the way"
 
     def solve(self) -> Moves:
-        """The careful dispatcher: goes through every row before assigning."""
+        """The careful dispatcher: has the shortest queue first, checks until one fits."""
         site = yield call("locate", job=self.task["job"])
-        rows = yield call("crew", site=site)
-        yield think(running_best(self.task["need"], rows.split("\n"), self.fitting, self.unit))
+        rows = yield call("crew", site=site, order="queue")
+        yield think(first_fit(self.task["need"], rows.split("\n"), self.fitting, self.unit))
         yield call("assign", worker=id_of(self.best))
         yield say(f"Sent {id_of(self.best)}.")
 
