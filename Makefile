@@ -9,7 +9,7 @@ help:
 	@echo "make demo    train the embedded agent and open its report (minutes, two CPU cores)"
 	@echo "make test    all tests (minutes)"
 	@echo "make check   style, types, folder order"
-	@echo "make prove   the long proofs behind the numbers in docs/results.md"
+	@echo "make prove   the numbers that take longer: recipes over three seeds, divergence of the engine"
 	@echo "make clean   remove .venv and caches"
 
 setup: .venv/.installed
@@ -23,7 +23,7 @@ demo: setup
 	$(BIN)/renshu demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest
 
 check: setup
 	$(BIN)/ruff check .
@@ -31,7 +31,9 @@ check: setup
 	$(BIN)/mypy
 
 prove: setup
-	$(BIN)/python -m pytest -m slow --timeout 3600
+	$(BIN)/python bench/seeds.py flights --seeds 0 1 2
+	$(BIN)/python bench/seeds.py repairs --seeds 0 1 2
+	$(BIN)/python bench/engine_divergence.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
