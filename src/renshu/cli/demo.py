@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,8 +64,24 @@ def _conclude(console: Console, run: Path, *, hack: bool) -> None:
     from renshu.report import tokens_sentence, verdict
 
     summary = json.loads((run / "summary.json").read_text("utf-8"))
+    if hack:
+        console.print(_hacked(summary), highlight=False, soft_wrap=True)
     lines = [verdict(summary), tokens_sentence(summary), f"report: {run / 'report.html'}", "", "next:"]
     other = "renshu demo" if hack else "renshu demo --hack"
     lines += [f"  renshu chat {run}", "  renshu train repairs", f"  {other}"]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _hacked(summary: dict[str, Any]) -> str:
+    """What practice on the bad reward did; the verdict below it is about the checkpoint that success chose."""
+    (result,) = summary["evaluation"].values()
+    before, after = (
+        next(arm for arm in result["arms"] if arm["arm"] == name) for name in ("warm-up", "practice")
+    )
+    if None in (before["success"], after["success"]):
+        return "Too few episodes could be scored to say what the bad reward did."
+    return (
+        f"Practice moved reward from {before['reward']:.2f} to {after['reward']:.2f} and success from "
+        f"{before['success']:.0%} to {after['success']:.0%}. What is kept was chosen by success, not by reward."
+    )
