@@ -74,7 +74,7 @@ def _conclude(console: Console, run: Path, *, hack: bool) -> None:
 
 
 def _hacked(summary: dict[str, Any]) -> str:
-    """What practice on the bad reward did; the verdict below it is about the checkpoint that success chose."""
+    """What practice on the bad reward did; the verdict is about the checkpoint that success chose."""
     (result,) = summary["evaluation"].values()
     before, after = (
         next(arm for arm in result["arms"] if arm["arm"] == name) for name in ("warm-up", "practice")
@@ -83,5 +83,5 @@ def _hacked(summary: dict[str, Any]) -> str:
         return "Too few episodes could be scored to say what the bad reward did."
     return (
         f"Practice moved reward from {before['reward']:.2f} to {after['reward']:.2f} and success from "
-        f"{before['success']:.0%} to {after['success']:.0%}. What is kept was chosen by success, not by reward."
+        f"{before['success']:.0%} to {after['success']:.0%}. What is kept was chosen by success."
     )
