@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from engine_models import VOCAB, full_logprobs, tiny
 from renshu.engines import Sampling
 from renshu.engines.choose import engine_for
+from renshu.engines.modes import NO_LIMIT
 from renshu.engines.native import NativeEngine
 from renshu.engines.reference import ReferenceEngine
-from renshu.errors import EngineError
 
 TRAP = GenerationConfig(
     do_sample=True,
@@ -109,8 +109,7 @@ def test_stateful_models_get_the_reference_engine_and_others_the_native() -> Non
     assert isinstance(engine_for(tiny()), NativeEngine)
     assert engine_for(tiny()).context == 512
     model = mamba()
-    with pytest.raises(EngineError, match="pass context="):
-        engine_for(model)
+    assert engine_for(model).context == NO_LIMIT  # a recipe cannot name a context
     engine = engine_for(model, context=64)
     assert isinstance(engine, ReferenceEngine)
     sessions = [engine.open([10, 11, 12], seed=1), engine.open([20, 21, 22, 23, 24], seed=2)]

@@ -1,13 +1,14 @@
 """Loading, adapters, saving, and every refusal."""
 
 import json
+import shutil
 
 import pytest
 import torch
 
 from renshu.errors import ConfigError, ModelError
 from renshu.models.adapters import adapter_off, has_adapter
-from renshu.models.load import eos_ids, load, locate, save
+from renshu.models.load import _dtype, disable_dropout, eos_ids, load, locate, save
 from renshu.models.settings import AdapterSettings, ModelSettings
 from tiny_models import save_tiny_model
 
@@ -27,7 +28,6 @@ def logits(model, ids=(5, 6, 7)):
 def test_loads_a_folder_in_float32_with_its_stop_ids(folder):
     loaded = load(ModelSettings(name=str(folder)))
     assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
-    assert loaded.context == 4096
     assert loaded.eos_ids == {loaded.tokenizer.convert_tokens_to_ids("<|im_end|>")}
     assert all(p.requires_grad for p in loaded.model.parameters())
 
@@ -76,6 +76,38 @@ def test_adapter_round_trip_and_switching_off(folder, tmp_path):
     assert json.loads((tmp_path / "kept/renshu.json").read_text()) == {"model": str(folder)}
 
 
+def test_an_adapter_trained_on_keeps_its_first_origin(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    first = load(ModelSettings(name=f"./{folder.name}", adapter="lora"))
+    save(first, tmp_path / "first")
+    further = load(ModelSettings(name=str(tmp_path / "first")))
+    with torch.no_grad():
+        for name, p in further.model.named_parameters():
+            if "lora_B" in name:
+                p.fill_(0.05)
+    save(further, tmp_path / "second")
+    shutil.rmtree(tmp_path / "first")
+    monkeypatch.chdir(tmp_path)  # a relative folder must be found from anywhere
+    assert json.loads((tmp_path / "second/renshu.json").read_text()) == {"model": str(folder)}
+    again = load(ModelSettings(name=str(tmp_path / "second")))
+    assert torch.equal(logits(again.model), logits(further.model))
+    with pytest.raises(ModelError, match=r"holds an adapter already.*set model.adapter=none"):
+        load(ModelSettings(name=str(tmp_path / "second"), adapter="lora"))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "adapted", "expected"),
+    [
+        ("auto", "cuda", True, torch.bfloat16),  # a kept adapter is measured as it was trained
+        ("auto", "cuda", False, torch.float32),
+        ("auto", "cpu", True, torch.float32),
+        ("float16", "cpu", False, torch.float16),
+    ],
+)
+def test_dtype_by_device_and_adapter(name, device, adapted, expected):
+    assert _dtype(name, torch.device(device), adapted=adapted) == expected
+
+
 def test_full_model_round_trip(folder, tmp_path):
     loaded = load(ModelSettings(name=str(folder)))
     with torch.no_grad():
@@ -88,8 +120,6 @@ def test_full_model_round_trip(folder, tmp_path):
 def test_dropout_is_switched_off(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.models.gpt_neox import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    from renshu.models.load import disable_dropout
 
     small = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     models = (
@@ -121,8 +151,6 @@ def test_refusals_say_what_to_do(folder, tmp_path):
 
 
 def test_remote_code_is_refused_unless_asked_for(folder, tmp_path):
-    import shutil
-
     copy = tmp_path / "remote"
     shutil.copytree(folder, copy)
     config = json.loads((copy / "config.json").read_text())

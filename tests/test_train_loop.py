@@ -19,6 +19,7 @@ from renshu.algorithms import Credit, GrpoConfig, SftConfig, grpo, sft
 from renshu.errors import TrainingError
 from renshu.models import AdapterSettings
 from renshu.models.adapters import add_adapter
+from renshu.models.load import disable_dropout
 from renshu.models.reference import reference_of
 from renshu.seeding import stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer, checkpoint, train
@@ -370,8 +371,6 @@ def test_dropout_is_off_in_reinforcement_learning_only() -> None:
     bandit_trainer(model, 1)
     assert model.model.layers[0].self_attn.attention_dropout == 0.0
     layers = torch.nn.Sequential(torch.nn.Dropout(0.3))
-    from renshu.train.loop import disable_dropout
-
     disable_dropout(layers)
     assert layers[0].p == 0.0  # type: ignore[union-attr]
 

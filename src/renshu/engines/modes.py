@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from renshu.errors import EngineError
+NO_LIMIT = 1 << 30  # tokens
 
 
 def model_context(model: Any) -> int:
-    """The model's own limit of tokens. Raises EngineError if its configuration names none."""
+    """Tokens the model can attend to, by its configuration; models without positions have no limit."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if not limit:
-        raise EngineError(
-            f"the configuration of {type(model).__name__} has no max_position_embeddings: pass context="
-        )
-    return int(limit)
+    return int(limit) if limit else NO_LIMIT
 
 
 @contextmanager

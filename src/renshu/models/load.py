@@ -17,7 +17,7 @@ from torch import nn
 from renshu.errors import ModelError
 from renshu.models.adapters import add_adapter, has_adapter
 from renshu.models.get import KNOWN, cached
-from renshu.models.settings import ModelSettings
+from renshu.models.settings import Dtype, ModelSettings
 
 EMBEDDED = Path(__file__).parent / "embedded"
 ORIGIN = "renshu.json"  # beside a saved adapter: the model it belongs to
@@ -25,27 +25,37 @@ ORIGIN = "renshu.json"  # beside a saved adapter: the model it belongs to
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready for training and sampling. eos_ids: the ids that end a turn, says the checkpoint."""
+    """A model ready for training and sampling.
+
+    eos_ids: the ids that end a turn, says the checkpoint. origin: the model that an adapter lies on; a folder
+    by its absolute path, so that the adapter finds it from anywhere.
+    """
 
     model: Any
     tokenizer: Any
     settings: ModelSettings
     eos_ids: frozenset[int]
-
-    @property
-    def context(self) -> int:
-        """Tokens the model can attend to."""
-        return context_of(self.model)
+    origin: str
 
 
 def load(settings: ModelSettings) -> LoadedModel:
-    """The model a recipe asks for, with a fresh adapter if it asks for one. Raises ModelError."""
-    source = locate(settings.name)
-    adapter_folder = source if (Path(source) / "adapter_config.json").is_file() else None
+    """The model a recipe asks for, with a fresh adapter if it asks for one.
+
+    A folder that holds an adapter is its origin with that adapter, which is trained on. Raises ModelError,
+    also for a fresh adapter on top of that one.
+    """
+    origin, source = settings.name, locate(settings.name)
+    adapter_folder = source if _holds_adapter(source) else None
     if adapter_folder is not None:
-        source = locate(_origin(Path(adapter_folder)))
+        if settings.adapter is not None:
+            raise ModelError(
+                f"{source} holds an adapter already, which is trained on: set model.adapter=none"
+            )
+        origin = _origin(Path(adapter_folder))
+        source = locate(origin)
     device = _device(settings.device)
-    model = _from_pretrained(source, settings, _dtype(settings, device))
+    adapted = adapter_folder is not None or settings.adapter is not None
+    model = _from_pretrained(source, settings, _dtype(settings.dtype, device, adapted=adapted))
     if adapter_folder is not None:
         from peft import PeftModel
 
@@ -54,7 +64,9 @@ def load(settings: ModelSettings) -> LoadedModel:
         model = add_adapter(model, settings.adapter)
     disable_dropout(model)
     tokenizer = _tokenizer(adapter_folder or source, settings.trust_remote_code)
-    return LoadedModel(model.to(device), tokenizer, settings, eos_ids(model, tokenizer))
+    if Path(origin).expanduser().is_dir():
+        origin = str(Path(origin).expanduser().resolve())
+    return LoadedModel(model.to(device), tokenizer, settings, eos_ids(model, tokenizer), origin)
 
 
 def save(loaded: LoadedModel, folder: str | Path) -> None:
@@ -63,7 +75,7 @@ def save(loaded: LoadedModel, folder: str | Path) -> None:
     loaded.model.save_pretrained(folder, safe_serialization=True)
     loaded.tokenizer.save_pretrained(folder)
     if has_adapter(loaded.model):
-        (folder / ORIGIN).write_text(json.dumps({"model": loaded.settings.name}) + "\n", encoding="utf-8")
+        (folder / ORIGIN).write_text(json.dumps({"model": loaded.origin}) + "\n", encoding="utf-8")
 
 
 def locate(name: str) -> str:
@@ -87,13 +99,6 @@ def locate(name: str) -> str:
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ModelError(f"{name}: no such folder")
     return name
-
-
-def context_of(model: Any) -> int:
-    """Tokens the model can attend to, from its configuration."""
-    config = model.config.get_text_config()
-    length = getattr(config, "max_position_embeddings", None)
-    return int(length) if length else 1 << 30  # models without positions have no limit
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -151,6 +156,10 @@ def _explain(source: str, error: Exception) -> str:
     return f"{source} cannot be loaded: {text.splitlines()[0] if text else type(error).__name__}"
 
 
+def _holds_adapter(source: str) -> bool:
+    return (Path(source) / "adapter_config.json").is_file()
+
+
 def _origin(folder: Path) -> str:
     """The model that the adapter in `folder` was trained on."""
     try:
@@ -171,7 +180,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(settings: ModelSettings, device: torch.device) -> torch.dtype:
-    if settings.dtype == "auto":
-        return torch.float32 if device.type == "cpu" or settings.adapter is None else torch.bfloat16
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[settings.dtype]
+def _dtype(name: Dtype, device: torch.device, *, adapted: bool) -> torch.dtype:
+    """`auto`: half the memory on a GPU, but only where the weights below an adapter stay as they are."""
+    if name == "auto":
+        return torch.bfloat16 if adapted and device.type != "cpu" else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from renshu.algorithms import Algorithm, Credit, LossInputs, Mean
 from renshu.algorithms.protocol import BatchT
 from renshu.errors import TrainingError
+from renshu.models.load import disable_dropout
 from renshu.models.reference import Reference
 from renshu.seeding import stable_hash
 from renshu.train import optimiser as optimisers
@@ -177,16 +178,6 @@ def _findings(credit: Credit, metrics: dict[str, float]) -> list[Finding]:
     if metrics["bad_updates"]:
         found.append(Finding("gradient", "the gradient was not finite: the update was not made"))
     return found
-
-
-def disable_dropout(model: nn.Module) -> None:
-    """Set every dropout to 0: with it, sampler and trainer would be different policies."""
-    modules: Iterable[Any] = model.modules()
-    for module in modules:
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
 
 
 def train(
