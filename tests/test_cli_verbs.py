@@ -108,7 +108,7 @@ def test_an_interrupt_is_exit_code_130(call, monkeypatch):
 
 def test_eval_measures_the_kept_model_in_its_own_environment(trained, recipe, call):
     run = recipe.parent / "run-bell-3"
-    code, out, _ = call("eval", run, "--tasks", "6", "--max-tokens", "6", "--json")
+    code, out, _ = call("eval", run, "--json")  # tasks and tokens as in the run's recipe
     assert code == 0
     (*_, final) = json.loads(trained[0])["evaluation"]["Bell"]["arms"]
     measured = json.loads(out)
@@ -130,6 +130,40 @@ def test_chat_answers_and_ends(trained, recipe, call):
     code, out, _ = call("chat", run, "--message", "go", "--max-tokens", "12")
     assert code == 0
     assert out.startswith("The task: go\n agent b\n")
+    code, _, error = call("chat", run, "--task", "99", "--message", "go")
+    assert (code, error) == (1, "error: there is no test task 99: the last one is 11\n")
+
+
+FUNCTIONS = '''
+from renshu import Environment, Task, Tasks
+
+def look(key: str) -> str:
+    """Look."""
+    return "7"
+
+def right(trajectory) -> float:
+    return 1.0
+
+tasks = [Task("a/0", {"prompt": "What is it?"})]
+Free = Environment.from_functions(
+    tools=[look], rewards=[right], success=right, tasks=Tasks(tasks, tasks, tasks), system="Be brief."
+)
+Bare = Environment.from_functions(tools=[look], rewards=[right])
+'''
+
+
+def test_chat_opens_environments_as_they_open_themselves(model, call, tmp_path):
+    (tmp_path / "free.py").write_text(FUNCTIONS, encoding="utf-8")
+    code, out, error = call(
+        "chat", model, "--env", f"{tmp_path}/free.py:Free", "--message", "hello", "--max-tokens", "2"
+    )
+    assert code == 0, error
+    assert out.startswith("The task: What is it?\n")
+    code, _, error = call("chat", model, "--env", f"{tmp_path}/free.py:Bare", "--message", "hello")
+    assert (code, "FunctionEnvironment has no tasks" in error) == (1, True)
+    code, out, error = call("chat", model, "--message", "hello", "--max-tokens", "2")  # no environment
+    assert code == 0, error
+    assert "The task" not in out
 
 
 def test_report_is_written_again(trained, recipe, call):

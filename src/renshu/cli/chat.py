@@ -23,9 +23,9 @@ def chat(
     from renshu.cli.common import quiet
     from renshu.cli.transcript import show
     from renshu.engines import Sampling
-    from renshu.envs import Environment
+    from renshu.envs import Environment, Interaction
     from renshu.pipeline.agent import build_agent
-    from renshu.pipeline.finished import environment_for, find_target
+    from renshu.pipeline.finished import environment_for, find_target, numbered_task
     from renshu.pipeline.talk import Bare, talk
     from renshu.types import Stop, Task
 
@@ -37,9 +37,9 @@ def chat(
     problem = Task("chat/0")
     if env is not None or found.recipe is not None:
         environment = environment_for(found, env)
-        assert environment.tasks is not None
-        problem = environment.tasks.split("test")[task]
-        console.print(f"The task: {environment().setup(problem)}", style="dim", highlight=False, markup=False)
+        problem = numbered_task(environment, task)
+        request = Interaction(environment(), problem).messages[-1].content
+        console.print(f"The task: {request}", style="dim", highlight=False, markup=False)
     said = iter(message or ())
 
     def ask() -> str | None:

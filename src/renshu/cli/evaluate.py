@@ -14,9 +14,14 @@ def evaluate(
     env: Annotated[
         str | None, typer.Option(help="flights, repairs, file.py:Class; default: the run's own.")
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks.")] = 300,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Held-out tasks; default: as in the run, else 300.")
+    ] = None,
     split: Annotated[str, typer.Option(help="test, dev or train.")] = "test",
-    max_tokens: Annotated[int, typer.Option(min=1, help="Sampled tokens of an episode.")] = 512,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sampled tokens of an episode; default: as in the run, else 512."),
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="Write one JSON line a task here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast
 
 from renshu.envs import require_env
-from renshu.envs.tasks import Split
+from renshu.envs.tasks import SPLITS, Split
 from renshu.errors import ConfigError
 from renshu.evaluation import evaluate
 from renshu.pipeline.agent import build_agent
 from renshu.pipeline.finished import environment_for, find_target
 from renshu.pipeline.preflight import check_prompts
+from renshu.pipeline.recipe import EvaluationSettings
 from renshu.pipeline.watch import Watcher
 
 
@@ -20,23 +21,25 @@ def measure(
     name: str,
     *,
     env: str | None = None,
-    tasks: int = 300,
+    tasks: int | None = None,
     split: str = "test",
-    max_tokens: int = 512,
+    max_tokens: int | None = None,
     log: Path | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, Any]:
-    """Success of a run's kept model, or of any model, as one arm of a summary. Raises a RenshuError."""
-    if split not in get_args(Split):
-        raise ConfigError(f"split {split!r}: expected one of {', '.join(get_args(Split))}")
+    """Success of a run's kept model, or of any model, as one arm of a summary. Raises a RenshuError.
+
+    tasks, max_tokens: where absent, what the run's own recipe says, so that its success is found again.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
     watcher = watcher or Watcher()
     target = find_target(name)
     environment = environment_for(target, env)
     require_env(environment)
     assert environment.tasks is not None
-    chosen = environment.tasks.split("dev" if split == "dev" else "train" if split == "train" else "test")[
-        :tasks
-    ]
+    settings = target.recipe.eval if target.recipe is not None else EvaluationSettings()
+    chosen = environment.tasks.split(cast(Split, split))[: tasks or settings.tasks]
     agent = build_agent(target.model, target.base)
     check_prompts(environment, agent.chat, agent.engine.context)
     if log is not None:
@@ -48,7 +51,8 @@ def measure(
         environment,
         chosen,
         arm=arm,
-        max_tokens=max_tokens,
+        max_tokens=max_tokens or settings.max_tokens,
+        at_once=settings.at_once,
         log=log,
         progress=partial(watcher.evaluating, arm),
     )

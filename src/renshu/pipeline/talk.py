@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from renshu.engines import Sampling
@@ -17,8 +18,8 @@ Show = Callable[[Message], None]  # called for every reply and every answer of a
 class Bare(Environment):
     """No tools and no task: only a person."""
 
-    def setup(self, task: Task) -> str:
-        return ""
+    def opening(self, task: Task) -> tuple[Message, ...]:
+        return (Message("user"),)
 
 
 def talk(
@@ -64,10 +65,8 @@ def _with_person(environment: type[Environment], ask: Ask) -> Environment:
         max_turns: ClassVar[int] = 1_000_000  # a person ends the conversation, not a count
 
         def opening(self, task: Task) -> tuple[Message, ...]:
-            self.task = task
-            request = self.setup(task)
-            system = (Message("system", self.system),) if self.system else ()
-            return (*system, Message("user", ask() or request))
+            *before, request = super().opening(task)
+            return (*before, replace(request, content=ask() or request.content))
 
         def user(self, reply: Message) -> str | None:
             return ask()
