@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from chat_tokenizers import byte_level, template
+from renshu.chat import ChatFormat
 from renshu.errors import ConfigError
+from renshu.pipeline.dialogues import Dialogues, rows_of
 from renshu.pipeline.recipe import Recipe, read_recipe
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.train import train_recipe
+from renshu.pipeline.watch import Watcher
+from renshu.types import Message
 from tiny_models import qwen_template, save_tiny_model
 from tiny_runs import ECHO, write_recipe
 
@@ -160,6 +165,49 @@ def test_an_existing_run_is_not_overwritten_unasked(run):
     with pytest.raises(ConfigError, match="holds a run: pass --overwrite"):
         RunFolder.create(run)
     assert (run / "summary.json").is_file()
+
+
+def test_data_left_out_is_told(tmp_path, model):
+    path = write_recipe(
+        tmp_path,
+        model,
+        stages=[
+            {"name": "own", "sft": {"data": "demos.jsonl", "max_length": 200}},
+            {"name": "few", "sft": {"demonstrations": 100}},
+        ],
+        eval={"tasks": 2, "dev_tasks": 1, "max_tokens": 4},
+    )
+    turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "b" * 300}]
+    (tmp_path / "demos.jsonl").write_text(f"{json.dumps({'messages': turns})}\nnonsense\n")
+    source = (tmp_path / "bell.py").read_text()
+    rows = [{"split": split, "id": split} for split in ("train", "dev", "test", "moon")]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    tasks = f"Tasks.from_jsonl({str(tmp_path / 'tasks.jsonl')!r}, split_by='split')"
+    (tmp_path / "bell.py").write_text(
+        source.replace("Tasks.generated(draw, train=64, dev=6, test=12)", tasks)
+    )
+    heard = []
+
+    class Ear(Watcher):
+        def noted(self, text):
+            heard.append(text)
+
+    folder = train_recipe(read_recipe(str(path)), name="bell", base=tmp_path, watcher=Ear())
+    assert heard == [
+        "tasks: rows set aside (unknown split: 1)",
+        "stage own: lines of demos.jsonl set aside (not JSON: 1)",
+        "stage own: rows cut at 200 tokens: 1 of 1",
+        "stage few: demonstrations: 1 instead of 100, one for each training task",
+    ]
+    assert [row["text"] for row in lines(folder / "findings.jsonl")] == heard
+
+
+def test_a_dialogue_is_a_row_for_each_path_where_the_template_drops_thoughts():
+    format = ChatFormat(byte_level("<|im_end|>"), template("qwen3"), "fork")
+    asked, thought = Message("user", "go"), Message("assistant", "a", reasoning="hm")
+    rows = rows_of(Dialogues([([asked, thought, asked, thought], [])] * 2), format)
+    assert rows == [*format.supervised_rows([asked, thought, asked, thought])] * 2
+    assert len(rows) == 4
 
 
 def test_a_folder_of_something_else_is_never_overwritten(tmp_path):

@@ -105,7 +105,7 @@ def test_tool_sequences_are_shares_with_a_rest():
         {"stage": "s", "step": 2, "sequences": {"t0": 3, "rare": 1}},
         {"stage": "other", "step": 1, "sequences": {"x": 5}},
     ]
-    run = RunData("r", {}, rows, [], "", {})
+    run = RunData("r", {}, rows, [], [], "", {})
     names, columns = run.tool_sequences("s")
     assert names == [*(f"t{i}" for i in range(7)), "other"]
     assert columns[0][1]["t0"] == 8 / 37
@@ -162,6 +162,13 @@ def write_run(folder):
             {"sampled": False, "pieces": ["result"]},
         ],
     }
+    found = [
+        {"stage": "", "step": 0, "name": "data", "text": "2 lines of <b>.jsonl were set aside"},
+        {"stage": "", "step": 0, "name": "data", "text": "4 of 9 rows were cut at 16 tokens"},
+        {"stage": "practice", "step": 1, "name": "sampler_gap", "text": "disagree by 0.1"},
+        {"stage": "practice", "step": 2, "name": "sampler_gap", "text": "disagree by 0.2"},
+    ]
+    (folder / "findings.jsonl").write_text("\n".join(map(json.dumps, found)))
     (folder / "trajectories").mkdir()
     (folder / "trajectories/samples.jsonl").write_text(json.dumps(sample))
     return folder
@@ -180,6 +187,8 @@ def test_page_is_well_formed_offline_and_escaped(tmp_path):
     assert page.count("<svg") == 3
     for text in ("success in training", "a &gt; b", "no tool", "Training paid"):
         assert text in page
+    assert "<li>2 lines of &lt;b&gt;.jsonl were set aside</li>\n<li>4 of 9 rows were cut" in page
+    assert "<li>practice, step 1: disagree by 0.1 (and in 1 later steps)</li>" in page
 
 
 def test_no_report_of_an_unfinished_run(tmp_path):

@@ -39,6 +39,8 @@ class DemoWatcher(TerminalWatcher):
         for name, values in self.values.items():
             if snapshot.metrics.get(name) is not None:
                 values.append(snapshot.metrics[name])
+        for finding in snapshot.findings:
+            self.noted(finding.text)  # printed above the live picture
         self.live.update(self.picture(stage, snapshot), refresh=True)
 
     def stage_ends(self, stage: Stage, reason: str | None) -> None:

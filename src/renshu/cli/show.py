@@ -20,6 +20,9 @@ class TerminalWatcher(Watcher):
         self.bar: ProgressBar | None = None
         self.status = console.status("")
 
+    def noted(self, text: str) -> None:
+        self.console.print(f"  ! {text}", highlight=False, markup=False)
+
     def stage_begins(self, stage: Stage, steps: int) -> None:
         self.bar = ProgressBar(stage.name, steps, console=self.console)
         self.bar.__enter__()
@@ -30,7 +33,7 @@ class TerminalWatcher(Watcher):
         if dev_success is not None:
             self.console.print(f"  step {snapshot.step}: success on dev {dev_success:.0%}", highlight=False)
         for finding in snapshot.findings:
-            self.console.print(f"  ! {finding.text}", highlight=False, markup=False)
+            self.noted(finding.text)
 
     def stage_ends(self, stage: Stage, reason: str | None) -> None:
         assert self.bar is not None

@@ -13,6 +13,7 @@ from renshu.algorithms import SftConfig
 from renshu.chat import ChatFormat
 from renshu.envs import Environment, demonstrations
 from renshu.errors import DataError, TemplateError
+from renshu.train.batches import usable
 from renshu.types import Message, Row, ToolCall
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -26,6 +27,40 @@ class Dialogues:
     set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Supply:
+    """What a supervised stage trains on. notes: a sentence for each thing that was left out or cut."""
+
+    rows: Sequence[Row] = ()
+    notes: Sequence[str] = ()
+
+
+def supply(
+    config: SftConfig, environment: type[Environment], chat: ChatFormat, base: Path, seed: int, context: int
+) -> Supply:
+    """The rows of a stage, cut to `context` tokens at most. Raises DataError if too little can be used."""
+    dialogues = dialogues_for(config, environment, base, seed)
+    length = min(config.max_length, context)
+    rows = rows_of(dialogues, chat)
+    found = usable(rows, length)
+    notes = []
+    if config.data is None and len(dialogues.items) < config.demonstrations:
+        shown, wanted = len(dialogues.items), config.demonstrations
+        notes.append(f"demonstrations: {shown} instead of {wanted}, one for each training task")
+    if dialogues.set_aside:
+        notes.append(f"lines of {config.data} set aside ({reasons(dialogues.set_aside)})")
+    if found.truncated:
+        notes.append(f"rows cut at {length} tokens: {found.truncated} of {len(rows)}")
+    if found.dropped:
+        notes.append(f"rows without a token to train on, dropped: {found.dropped} of {len(rows)}")
+    return Supply(found.rows, notes)
+
+
+def reasons(set_aside: Mapping[str, int]) -> str:
+    """`not JSON: 2, no assistant turn: 1`."""
+    return ", ".join(f"{reason}: {count}" for reason, count in set_aside.items())
+
+
 def dialogues_for(config: SftConfig, environment: type[Environment], base: Path, seed: int) -> Dialogues:
     """The data of a stage: `config.data`, looked up from `base`, or demonstrations on training tasks."""
     if config.data is not None:
@@ -37,11 +72,14 @@ def dialogues_for(config: SftConfig, environment: type[Environment], base: Path,
 
 
 def rows_of(dialogues: Dialogues, chat: ChatFormat) -> list[Row]:
-    """One row a dialogue, in order. Raises DataError naming the dialogue that the template refuses."""
-    rows = []
+    """The rows of all dialogues, in order: one for each path that an episode with these messages would have.
+
+    Raises DataError or TemplateError naming the dialogue that cannot be written.
+    """
+    rows: list[Row] = []
     for number, (messages, tools) in enumerate(dialogues.items, start=1):
         try:
-            rows.append(chat.supervised(messages, tools))
+            rows += chat.supervised_rows(messages, tools)
         except (DataError, TemplateError) as error:
             raise type(error)(f"dialogue {number}: {error}") from error
     return rows
@@ -70,7 +108,7 @@ def read_dialogues(path: Path) -> Dialogues:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             set_aside[f"no key {error}" if isinstance(error, KeyError) else str(error)] += 1
     if not items:
-        why = ", ".join(f"{reason}: {count}" for reason, count in set_aside.items()) or "the file is empty"
+        why = reasons(set_aside) or "the file is empty"
         raise DataError(
             f"data: {path} holds no dialogue ({why}); expected one JSON object with `messages` a line"
         )

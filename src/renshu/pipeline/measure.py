@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from renshu.envs import require_env
-from renshu.envs.tasks import SPLITS, Split
+from renshu.envs.tasks import SPLITS
 from renshu.errors import ConfigError
 from renshu.evaluation import evaluate
 from renshu.pipeline.agent import build_agent
@@ -39,7 +39,7 @@ def measure(
     require_env(environment)
     assert environment.tasks is not None
     settings = target.recipe.eval if target.recipe is not None else EvaluationSettings()
-    chosen = environment.tasks.split(cast(Split, split))[: tasks or settings.tasks]
+    chosen = environment.tasks.split(split)[: tasks or settings.tasks]
     agent = build_agent(target.model, target.base)
     check_prompts(environment, agent.chat, agent.engine.context)
     if log is not None:

@@ -21,6 +21,12 @@ class Recorder:
         self.metrics = MetricsLog(run.file("metrics.jsonl"))
         self.computed = self.naive = 0
 
+    def notes(self, texts: Sequence[str]) -> None:
+        """Write what is to be known before the first step into `findings.jsonl`."""
+        rows = [{"stage": "", "step": 0, "name": "data", "text": text} for text in texts]
+        if rows:
+            self.run.append_lines("findings.jsonl", rows)
+
     def step(self, stage: Stage, snapshot: Snapshot, dev_success: float | None) -> dict[str, Any]:
         """Write what a step has to tell; returns its line of `metrics.jsonl`."""
         record: dict[str, Any] = {"stage": stage.name, "step": snapshot.step, "steps": snapshot.steps}

@@ -3,6 +3,7 @@
 recipe.resolved.yaml   the settings with every default written out
 provenance.json        versions, hashes of template, environment and data, machine, seed
 metrics.jsonl          one line a step
+findings.jsonl         what was noticed: data left out (step 0), sampler and trainer that disagree, …
 trajectories/          STAGE/step-00001.jsonl, all episodes with token ids; samples.jsonl, a few with text
 checkpoints/           best (on dev), final (what was kept)
 evaluation/            ARM.jsonl, one line a task

@@ -15,7 +15,7 @@ import torch
 from renshu.envs import Environment
 from renshu.evaluation import Result, evaluate, solved_dialogues, with_examples
 from renshu.pipeline.agent import Agent, build_agent
-from renshu.pipeline.dialogues import dialogues_for, rows_of
+from renshu.pipeline.dialogues import Supply, reasons, supply
 from renshu.pipeline.environments import load_environment
 from renshu.pipeline.keeper import Keeper
 from renshu.pipeline.preflight import check_environment, check_prompts
@@ -27,13 +27,15 @@ from renshu.pipeline.stages import Stand, play_stage
 from renshu.pipeline.watch import Watcher
 from renshu.report import build_report
 from renshu.seeding import stable_hash
-from renshu.train.batches import usable
 from renshu.types import Row
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe, all of it loaded and checked. rows: of each stage, empty where it is not supervised."""
+    """A recipe, all of it loaded and checked.
+
+    rows: of each stage, empty where it is not supervised. notes: sentences about data that was left out.
+    """
 
     recipe: Recipe
     name: str
@@ -42,6 +44,7 @@ class Prepared:
     few_shot: type[Environment] | None
     agent: Agent
     rows: tuple[Sequence[Row], ...]
+    notes: tuple[str, ...]
 
 
 def train_recipe(
@@ -72,8 +75,15 @@ def prepare(recipe: Recipe, *, name: str, base: str | Path = ".") -> Prepared:
     agent = build_agent(recipe.model, base)
     for variant in filter(None, (environment, few_shot)):
         check_prompts(variant, agent.chat, agent.engine.context)
-    rows = tuple(_rows(recipe, stage, environment, agent, base) for stage in recipe.stages)
-    return Prepared(recipe, name, base, environment, few_shot, agent, rows)
+    supplies = [_supply(recipe, stage, environment, agent, base) for stage in recipe.stages]
+    rows = tuple(supply.rows for supply in supplies)
+    notes = [
+        f"stage {stage.name}: {note}"
+        for stage, supply in zip(recipe.stages, supplies, strict=True)
+        for note in supply.notes
+    ]
+    notes = [*_notes_on_tasks(environment), *notes]
+    return Prepared(recipe, name, base, environment, few_shot, agent, rows, tuple(notes))
 
 
 def play(
@@ -93,6 +103,9 @@ def play(
         Recorder(run, agent.loaded.tokenizer),
         watcher or Watcher(),
     )
+    stand.recorder.notes(prepared.notes)
+    for note in prepared.notes:
+        stand.watcher.noted(note)
     arms = _arms(stand, run, prepared)
     summary = {
         "recipe": prepared.name,
@@ -174,12 +187,14 @@ def _few_shot(recipe: Recipe, environment: type[Environment]) -> type[Environmen
     return with_examples(environment, solved_dialogues(environment, tasks, recipe.seed))
 
 
-def _rows(
-    recipe: Recipe, stage: Stage, environment: type[Environment], agent: Agent, base: Path
-) -> Sequence[Row]:
-    """The rows of a supervised stage, cut to what the model can read."""
+def _notes_on_tasks(environment: type[Environment]) -> list[str]:
+    set_aside = environment.tasks.set_aside if environment.tasks is not None else {}
+    return [f"tasks: rows set aside ({reasons(set_aside)})"] if set_aside else []
+
+
+def _supply(recipe: Recipe, stage: Stage, environment: type[Environment], agent: Agent, base: Path) -> Supply:
+    """What a supervised stage trains on, cut to what the model can read; nothing for other stages."""
     if stage.sft is None:
-        return ()
+        return Supply()
     seed = stable_hash(recipe.seed, stage.name)
-    rows = rows_of(dialogues_for(stage.sft, environment, base, seed), agent.chat)
-    return usable(rows, min(stage.sft.max_length, agent.engine.context)).rows
+    return supply(stage.sft, environment, agent.chat, base, seed, agent.engine.context)

@@ -12,6 +12,9 @@ from renshu.train import Snapshot
 class Watcher:
     """Base class: every method may be left as it is. A watcher shows things; it never changes the run."""
 
+    def noted(self, text: str) -> None:
+        """Something to know before training begins: data that was left out."""
+
     def stage_begins(self, stage: Stage, steps: int) -> None:
         """A stage of so many steps begins."""
 

@@ -23,6 +23,7 @@ class RunData:
     summary: dict[str, Any]
     metrics: list[dict[str, Any]]
     samples: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
     settings: str
     provenance: dict[str, Any]
 
@@ -37,12 +38,27 @@ class RunData:
             summary=json.loads((folder / "summary.json").read_text("utf-8")),
             metrics=_lines(folder / "metrics.jsonl"),
             samples=_lines(folder / "trajectories" / "samples.jsonl"),
+            findings=_lines(folder / "findings.jsonl"),
             settings=_text(folder / "recipe.resolved.yaml"),
             provenance=json.loads(_text(folder / "provenance.json") or "{}"),
         )
 
     def of_stage(self, stage: str) -> list[dict[str, Any]]:
         return [row for row in self.metrics if row["stage"] == stage]
+
+    def told_findings(self) -> list[str]:
+        """Each kind of finding of a stage once: its first text, where, and how often it came again."""
+        kinds: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        for row in self.findings:
+            # Notes on data differ, and each counts; what a step found repeats itself with other numbers.
+            key = (row["stage"], row["name"], "" if row["step"] else row["text"])
+            kinds.setdefault(key, []).append(row)
+        told = []
+        for first, *again in kinds.values():
+            where = f"{first['stage']}, step {first['step']}: " if first["step"] else ""
+            more = f" (and in {len(again)} later steps)" if again else ""
+            told.append(f"{where}{first['text']}{more}")
+        return told
 
     def curves(self, stage: str) -> list[Series]:
         """What a stage looked like over its steps: reward and success of an RL stage, the loss of SFT."""
