@@ -150,6 +150,11 @@ def test_rows_without_room_for_an_answer(play):
         play("stages.0.sft.max_length=16")
 
 
+def test_sample_settings_of_a_stage_that_samples_nothing(play):
+    with pytest.raises(ConfigError, match=r"stages\.0: sample: an sft stage samples nothing"):
+        play("stages.0.sample.max_tokens=9")
+
+
 def test_stage_with_two_algorithms_or_none(play):
     with pytest.raises(ConfigError, match="exactly one of sft and grpo, not none"):
         play(stages=[{"name": "a"}])

@@ -62,6 +62,8 @@ class Stage(StrictModel):
             raise ValueError(
                 f"stage {self.name!r} needs exactly one of sft and grpo, not {' and '.join(given) or 'none'}"
             )
+        if self.sft is not None and self.sample != SampleSettings():
+            raise ValueError("sample: an sft stage samples nothing; leave sample out")
         if self.grpo is not None and self.sample.temperature == 0:
             raise ValueError(
                 "sample.temperature: 0 is greedy; grpo learns from differences, so sample above 0"
@@ -92,7 +94,11 @@ class EvaluationSettings(StrictModel):
 
 
 class Recipe(StrictModel):
-    """All settings of a run. Relative paths start from the folder of the recipe."""
+    """All settings of a run; `docs/guide-recipes.md` explains every key.
+
+    `env`, `sft.data` and `model.template` are looked up from the recipe's folder; `out` and `model.name` from
+    the current one.
+    """
 
     seed: int = Field(0, ge=0)
     model: ModelSettings = ModelSettings()
