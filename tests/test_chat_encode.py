@@ -81,3 +81,9 @@ def test_non_special_control_tokens_are_guarded_too() -> None:
     encoder = Encoder(tokenizer)
     assert tokenizer.convert_tokens_to_ids("<|chat|>") not in encoder.encode(encoder.guard("a<|chat|>b"))
     assert tokenizer.convert_tokens_to_ids("<|chat|>") in encoder.encode("a<|chat|>b")
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
+    assert ENCODER.guard("a\ud83db\udc00") == "a?b?"
+    assert ENCODER.guard("\U0001f600") == "\U0001f600"
+    assert ENCODER.encode(ENCODER.guard("a\ud83d")) == ENCODER.encode("a?")

@@ -341,3 +341,33 @@ def test_any_text_is_read_without_an_exception(text: str) -> None:
         for opened in (False, True):
             reply = parse_reply(text, dialect, thought_open=opened)
             assert len(reply.calls) + len(reply.errors) == len(reply.attempts)
+
+
+def test_arguments_that_nest_too_deeply_are_an_error_and_no_crash() -> None:
+    def nested(depth: int) -> Reply:
+        return hermes(
+            f'<tool_call>{{"name": "a", "arguments": {{"x": {"[" * depth}{"]" * depth}}}}}</tool_call>'
+        )
+
+    assert len(nested(98).calls) == 1  # with the call and its arguments: 100
+    for depth in (99, 900, 100_000):
+        assert nested(depth).errors == (ParseError("bad_json", "nested too deeply"),)
+    listed = hermes(f'<tool_call>{{"name": "a", "arguments": {"[" * 990}{"]" * 990}}}</tool_call>')
+    assert kinds(listed) == ["bad_json"]
+
+
+def test_python_calls_of_hostile_values() -> None:
+    start = time.perf_counter()
+    product = "*".join(["9" * 4000] * 400)
+    for text, kind in {
+        f"[f(x={product})]": "decode_error",
+        "[f(x='\\ud800')]": "decode_error",
+        "[f(x={'\\udfff': 1})]": "decode_error",
+        "[f(x=1, x=2)]": "duplicate_key",
+    }.items():
+        assert kinds(parse_reply(text, PYTHONIC)) == [kind]
+    assert time.perf_counter() - start < 1
+    assert parse_reply("[f(x=2**3)]", PYTHONIC).calls == ()
+    assert parse_reply("[f(x=99999999999*99999999999)]", PYTHONIC).calls == (
+        ToolCall("f", {"x": 9999999999800000000001}),
+    )

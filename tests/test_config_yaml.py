@@ -133,3 +133,11 @@ def test_presets_are_taken_out_and_applied_only_when_chosen() -> None:
         apply_preset(data, "cpu")
     with pytest.raises(ConfigError, match="expected a mapping of names"):
         apply_preset({"presets": {"gpu": 3}}, "gpu")
+
+
+def test_hostile_yaml_is_not_readable_and_no_crash(tmp_path: Path) -> None:
+    for text in ("a: " + "9" * 5000, "[" * 3000, "a: " + "{a: " * 3000 + "1" + "}" * 3000, "\0"):
+        with pytest.raises(ConfigError, match="not readable as YAML"):
+            load_yaml(write(tmp_path, text))
+    with pytest.raises(ConfigError, match="not readable as YAML"):
+        apply_overrides({}, ["seed=" + "9" * 5000])

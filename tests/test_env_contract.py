@@ -165,3 +165,38 @@ def test_errors_of_the_environment_are_no_fault_of_the_policy():
     crashing = broken(is_done=lambda self: 1 / 0)
     with pytest.raises(InfrastructureError, match=r"Broken\.is_done: ZeroDivisionError"):
         play_through(crashing(), Lamp.tasks.train[0])
+
+
+def leave(*_):
+    raise SystemExit(0)
+
+
+def test_an_environment_that_leaves_is_named_and_does_not_end_the_process():
+    assert codes(broken(setup=leave)) == ["setup_failed"]
+    assert codes(broken(solve=leave)) == ["play_failed"]
+    assert codes(broken(is_done=leave)) == ["play_failed"]
+    assert codes(broken(__init__=leave)) == ["not_made"]
+
+
+def test_wrong_types_of_declarations_are_named():
+    assert codes(broken(max_turns="3")) == ["no_turns"]
+    assert codes(broken(system=None)) == ["bad_system"]
+    assert codes(broken(tasks=[1])) == ["no_tasks"]
+
+
+def test_an_error_in_the_moves_is_named():
+    from renshu.envs import play_through
+
+    def solve(self):
+        yield say(self.nothing)
+
+    with pytest.raises(InfrastructureError, match=r"the moves of Broken, task lamp/train/0: AttributeError"):
+        play_through(broken(solve=solve)(), Lamp.tasks.train[0])
+
+
+def test_a_task_that_cannot_be_made_is_named():
+    from renshu.errors import DataError
+
+    tasks = Tasks.generated(lambda random: {"x": 1 / 0}, train=1, dev=1, test=1, name="zero")
+    with pytest.raises(DataError, match="task zero/train/0 cannot be made: ZeroDivisionError"):
+        tasks.split("train")[0]

@@ -111,3 +111,59 @@ def test_the_sum_is_that_of_the_parts_that_apply(rows):
         assert score.value == pytest.approx(sum(known))
     else:
         assert isinstance(score, Unscored)
+
+
+class Quit(BaseException):
+    """Not an Exception, like what `sys.exit` raises."""
+
+
+def raising(error):
+    def measure(_):
+        raise error
+
+    return measure
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), Quit()])
+def test_a_scorer_that_leaves_does_not_end_the_run(error):
+    rubric = Rubric([Part("right", 1.0, "outcome", raising(error))])
+    assert rubric.score(EPISODE) == Unscored(
+        f"reward_failed: part 'right': {type(error).__name__}" + (": 0" if str(error) else "")
+    )
+    rubric = Rubric([part("right", 1.0, "outcome", 1.0)], raising(error))
+    assert cause_of(rubric.score(EPISODE)) == "success_failed"
+
+
+def test_an_interrupt_ends_the_run():
+    with pytest.raises(KeyboardInterrupt):
+        Rubric([Part("right", 1.0, "outcome", raising(KeyboardInterrupt()))]).score(EPISODE)
+
+
+@pytest.mark.parametrize(
+    ("returned", "known"),
+    [
+        (True, True),
+        (False, False),
+        (None, None),
+        (1, True),
+        (0.0, False),
+        (numpy.bool_(False), False),
+        (numpy.array([1.0]), True),
+        (torch.tensor(True), True),
+    ],
+)
+def test_success_is_yes_or_no_or_not_defined(returned, known):
+    score = Rubric([part("right", 1.0, "outcome", 1.0)], lambda _: returned).score(EPISODE)
+    assert score == Scored(1.0, {"right": 1.0}, success=known)
+
+
+@pytest.mark.parametrize("returned", ["no", "False", "", float("nan"), 0.3, 2, [0], {}, numpy.array([0, 1])])
+def test_success_that_is_neither_is_unknown(returned):
+    score = Rubric([part("right", 1.0, "outcome", 1.0)], lambda _: returned).score(EPISODE)
+    assert isinstance(score, Unscored)
+    assert cause_of(score) == "success_failed"
+
+
+def test_a_sum_beyond_all_numbers_is_unknown():
+    rubric = Rubric([part("right", 1e308, "outcome", 10.0)])
+    assert rubric.score(EPISODE) == Unscored("reward_failed: the weighted sum of the parts is inf")

@@ -207,3 +207,39 @@ def test_isolation_needs_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
     with pytest.raises(ToolDefinitionError, match="fork"):
         call(tool(isolate=True)(raising(ToolError("no"))))
+
+
+class Quit(BaseException):
+    """Not an Exception, like what `sys.exit` and a cancellation raise."""
+
+
+@pytest.mark.parametrize("error", [Quit("x"), SystemExit(3), GeneratorExit(), asyncio.CancelledError()])
+@pytest.mark.parametrize("options", [{}, {"timeout": 5.0}, {"timeout": 5.0, "isolate": True}])
+def test_whatever_a_tool_raises_ends_the_tool_only(error: BaseException, options: Any) -> None:
+    result = call(tool(**options)(raising(error)))
+    assert result == ToolResult(f"error: {type(error).__name__}: {error}", False, "tool_error")
+
+
+def test_what_an_async_tool_raises_ends_the_tool_only() -> None:
+    async def cancelled() -> str:
+        raise asyncio.CancelledError
+
+    assert call(cancelled) == ToolResult("error: CancelledError: ", False, "tool_error")
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 5.0}])
+def test_a_keyboard_interrupt_is_never_swallowed(options: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        call(tool(**options)(raising(KeyboardInterrupt())))
+
+
+def test_texts_of_errors_are_whole_characters() -> None:
+    assert call(raising(ValueError("\ud800"))).text == "error: ValueError: ?"
+
+
+def test_a_value_that_nests_too_deeply_breaks_the_contract() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ContractError, match="without a JSON form"):
+        as_text("t", deep)

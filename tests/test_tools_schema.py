@@ -346,3 +346,36 @@ def test_options_that_make_no_sense_are_refused() -> None:
 
         @tool(isolate=True)
         async def f() -> None: ...
+
+
+@dataclass
+class Span:
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("low lies above high")
+
+
+def test_what_the_type_itself_refuses_is_a_bad_call() -> None:
+    def f(span: Span) -> int:
+        """F."""
+        return span.high - span.low
+
+    spec = ToolSpec.from_function(f)
+    assert asyncio.run(spec.call({"span": {"low": 1, "high": 3}})).text == "2"
+    result = asyncio.run(spec.call({"span": {"low": 3, "high": 1}}))
+    assert (result.text, result.error_kind) == ("error: f: span: low lies above high", "invalid_arguments")
+
+
+def test_an_integer_beyond_all_floats_is_no_number() -> None:
+    def f(x: float) -> float:
+        """F."""
+        return x
+
+    spec = ToolSpec.from_function(f)
+    assert asyncio.run(spec.call({"x": 10**308})).text == "1e+308"
+    result = asyncio.run(spec.call({"x": 10**400}))
+    assert result.error_kind == "invalid_arguments"
+    assert result.text.startswith("error: f: x: expected a number, got 1000")

@@ -128,8 +128,10 @@ def _parse_yaml(text: str, source: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # a SafeLoader
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an integer of thousands of digits
         raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: not readable as YAML: nested too deeply") from None
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ ErrorKind = Literal[
     "call_inside_unclosed_think",  # a call was drafted in a thought that never ended; it is not executed
 ]
 
+MAX_DEPTH = 100  # of lists and objects within each other: what walks over arguments does so recursively
 _BYTE_ORDER_MARK = "\ufeff"
 _BLANK = re.compile(r"[ \t\r\n\ufeff]*")
 
@@ -83,9 +84,20 @@ def decode_value(text: str, start: int = 0) -> tuple[Any, int]:
         raise Malformed("bad_json", "nested too deeply") from error
     except ValueError as error:  # an integer of thousands of digits
         raise Malformed("bad_json", str(error)) from error
+    if _depth(value) > MAX_DEPTH:
+        raise Malformed("bad_json", "nested too deeply")
     if "\\ud" in text[start:end].lower():
         _refuse_lone_surrogates(value)
     return value, end
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects stand within each other."""
+    depth, layer = 0, [value]
+    while layer := [item for item in layer if isinstance(item, list | dict)]:
+        depth += 1
+        layer = [part for item in layer for part in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def _refuse_lone_surrogates(value: Any) -> None:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 SENTINEL = "\ufdd0"  # a noncharacter; one that was in a message is doubled, so that it survives
+_HALF = re.compile("[\ud800-\udfff]")  # half a surrogate pair: no character, and no tokenizer takes it
 _SINGLE = re.compile(f"(?<!{SENTINEL}){SENTINEL}(?!{SENTINEL})")
 
 
@@ -46,8 +47,10 @@ class Encoder:
         self._chunk = lru_cache(maxsize=8192)(self._encode_chunk)
 
     def guard(self, text: str) -> str:
-        """Mark the control tokens in `text`, so that `encode` takes them for text."""
-        return self._find.sub(lambda match: f"{match[0][0]}{SENTINEL}{match[0][1:]}", text)
+        """Mark the control tokens in `text`, so that `encode` takes them for text; half characters become
+        `?`.
+        """
+        return self._find.sub(lambda match: f"{match[0][0]}{SENTINEL}{match[0][1:]}", _HALF.sub("?", text))
 
     def guard_all(self, value: Any) -> Any:
         """`guard` every string in nested lists and dicts, keys included."""

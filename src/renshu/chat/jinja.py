@@ -100,6 +100,6 @@ class JinjaTemplate:
                 add_generation_prompt=prompt,
                 strftime_now=datetime.combine(self.today, time()).strftime,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        except Exception as error:  # a template is a program: it may fail in any way
             roles = ", ".join(str(message["role"]) for message in messages)
             raise TemplateError(f"The chat template refused the messages ({roles}): {error}") from error

@@ -18,6 +18,7 @@ from renshu.chat.reply import ParseError
 from renshu.types import ToolCall
 
 _BEGINS = re.compile(r"\s*\[\s*[A-Za-z_][\w.]*\(")  # no quantifier meets another: linear in the text
+MAX_BITS = 4096  # of an integer that arithmetic makes: a longer one takes long and cannot be written down
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -80,6 +81,8 @@ def _call(node: ast.expr) -> ToolCall:
             raise Malformed("decode_error", f"{name}: arguments must be given by name")
         arguments = _value(node.args[0], name)
     for keyword in node.keywords:
+        if keyword.arg in arguments:
+            raise Malformed("duplicate_key", f"{name}: {keyword.arg} is given twice")
         arguments[str(keyword.arg)] = _value(keyword.value, f"{name}: {keyword.arg}")
     return ToolCall(name=name, arguments=arguments)
 
@@ -95,7 +98,9 @@ def _name(node: ast.expr) -> str:
 def _value(node: ast.expr, where: str) -> Any:
     """The value of a literal expression, as JSON would hold it. Raises Malformed on anything else."""
     match node:
-        case ast.Constant(value=str() | int() | None as value):
+        case ast.Constant(value=str() as value):
+            return _character(value, where)
+        case ast.Constant(value=int() | None as value):
             return value
         case ast.Constant(value=float() as value):
             return _finite(value, where)
@@ -120,8 +125,14 @@ def _mapping(keys: list[ast.expr | None], values: list[ast.expr], where: str) ->
             raise Malformed("decode_error", f"{where}: keys must be strings")
         if key.value in result:
             raise Malformed("duplicate_key", f"{where}: the key {key.value!r} is given twice")
-        result[key.value] = _value(value, where)
+        result[_character(key.value, where)] = _value(value, where)
     return result
+
+
+def _character(text: str, where: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Malformed("decode_error", f"{where}: half of a surrogate pair: not a character")
+    return text
 
 
 def _number(node: ast.expr, where: str) -> int | float:
@@ -134,4 +145,6 @@ def _number(node: ast.expr, where: str) -> int | float:
 def _finite(number: int | float, where: str) -> int | float:
     if isinstance(number, float) and not math.isfinite(number):
         raise Malformed("non_finite", f"{where} is not a finite number")
+    if isinstance(number, int) and number.bit_length() > MAX_BITS:
+        raise Malformed("decode_error", f"{where} is a number of too many digits")
     return number

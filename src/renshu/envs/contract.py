@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from renshu.envs.environment import Environment
 from renshu.envs.interaction import play_through
 from renshu.envs.moves import Moves, say
+from renshu.envs.tasks import Tasks
 from renshu.errors import ContractError, ToolDefinitionError
 from renshu.rewards import Rubric, cause_of
 from renshu.types import Message, Scored, Task, Trajectory, Unscored
@@ -43,6 +44,10 @@ def check_env(environment: type[Environment], *, samples: int = 3) -> list[Probl
     Each task is set up twice, left at once with an empty answer and, if there is a `solve`, solved. Problems
     that keep others from being looked for come first and alone.
     """
+    try:
+        environment()
+    except (Exception, SystemExit) as error:
+        return [Problem("not_made", f"{environment.__name__}() fails: {type(error).__name__}: {error}")]
     problems = list(_declared(environment))
     if problems:
         return problems
@@ -65,9 +70,11 @@ def _declared(environment: type[Environment]) -> Iterator[Problem]:
         yield from _rubric_problems(environment, environment().rubric())
     except ContractError as error:
         yield Problem("bad_rubric", str(error))
-    if environment.max_turns < 1:
-        yield Problem("no_turns", f"max_turns is {environment.max_turns}; the model needs at least 1")
-    if environment.tasks is None or not environment.tasks.train:
+    if not isinstance(environment.max_turns, int) or environment.max_turns < 1:
+        yield Problem("no_turns", f"max_turns is {environment.max_turns!r}; the model needs at least 1")
+    if not isinstance(environment.system, str):
+        yield Problem("bad_system", f"system is {environment.system!r:.60}; write the system prompt as text")
+    if not isinstance(environment.tasks, Tasks) or not environment.tasks.train:
         yield Problem("no_tasks", "set `tasks` to Tasks with a train split that is not empty")
 
 
@@ -88,7 +95,7 @@ def _setups(environment: type[Environment], tasks: Sequence[Task]) -> Iterator[P
         for _ in range(2):
             try:
                 openings.append(environment().opening(task))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 yield Problem("setup_failed", f"task {task.id}: {type(error).__name__}: {error}")
                 break
         else:
@@ -137,7 +144,7 @@ def _try(
     fresh = environment()
     try:
         trajectory = play_through(fresh, task, script(fresh))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Problem("play_failed", f"task {task.id}: {what}: {type(error).__name__}: {error}")
     if isinstance(trajectory.score, Unscored) and cause_of(trajectory.score) != "no_outcome":
         return Problem("unscored", f"task {task.id}: {what}: {trajectory.score.reason}")

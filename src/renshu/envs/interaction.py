@@ -126,9 +126,9 @@ def boundary(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ContractError, InfrastructureError):
+    except (ContractError, InfrastructureError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # `sys.exit()` inside an environment must not end the run
         raise InfrastructureError(f"{where}: {type(error).__name__}: {error}") from error
 
 
@@ -144,13 +144,13 @@ async def play(
     script = _script(environment.solve() if moves is None else moves)
     answer, thought = None, None
     while True:
-        try:
-            move = next(script) if answer is None else script.send(answer)
-        except StopIteration:
+        with boundary(f"the moves of {type(environment).__name__}, task {task.id}"):
+            move = _next_move(script, answer)
+        if move is None:
             raise ContractError(
                 f"task {task.id}: the moves of {type(environment).__name__} end before the episode does; "
                 "end them with say(...)"
-            ) from None
+            )
         if isinstance(move, Think):
             answer, thought = "", move.text
             continue
@@ -168,6 +168,13 @@ async def play(
 def _script(moves: Moves | Iterable[Move]) -> Moves:
     """The moves as a generator, which may be told the answers."""
     return moves if isinstance(moves, Generator) else cast(Moves, (move for move in moves))
+
+
+def _next_move(script: Moves, answer: str | None) -> Move | None:
+    try:
+        return next(script) if answer is None else script.send(answer)
+    except StopIteration:
+        return None
 
 
 def play_through(

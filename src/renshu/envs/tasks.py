@@ -43,7 +43,10 @@ class GeneratedSplit(Sequence[Task]):
 
     def _make(self, index: int) -> Task:
         identity = f"{self.name}/{self.split}/{index}"
-        return Task(identity, dict(self.fields(generator(identity))))
+        try:
+            return Task(identity, dict(self.fields(generator(identity))))
+        except Exception as error:
+            raise DataError(f"task {identity} cannot be made: {type(error).__name__}: {error}") from error
 
 
 class Tasks:

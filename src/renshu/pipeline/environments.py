@@ -47,7 +47,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses and type hints look their module up here
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise ConfigError(f"env: {path} cannot be run: {type(error).__name__}: {error}") from error
     return module
@@ -58,3 +58,5 @@ def _from_package(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(f"env: {name} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # the module's own code fails
+        raise ConfigError(f"env: {name} cannot be imported: {type(error).__name__}: {error}") from error

@@ -7,7 +7,7 @@ from typing import Literal
 
 from renshu.algorithms import SftConfig
 from renshu.chat import ChatFormat
-from renshu.envs import Environment, require_env
+from renshu.envs import Environment, Interaction, require_env
 from renshu.errors import ConfigError, ContextOverflow
 from renshu.pipeline.recipe import Recipe
 from renshu.types import Task
@@ -53,9 +53,8 @@ def check_prompts(environment: type[Environment], chat: ChatFormat, context: int
 def _longest(environment: type[Environment], chat: ChatFormat, tasks: Sequence[Task], context: int) -> int:
     longest = 0
     for task in tasks:
-        instance = environment()
-        messages = instance.opening(task)
-        length = len(chat.prompt(messages, [spec.schema for spec in instance.tools()]))
+        opening = Interaction(environment(), task)
+        length = len(chat.prompt(opening.messages, opening.schemas))
         if length >= context:
             raise ContextOverflow(
                 f"the prompt of task {task.id} has {length} tokens, the model's context {context}: "

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from renshu.envs import Environment
+from renshu.errors import ConfigError
 from renshu.evaluation import Result, evaluate, solved_dialogues, with_examples
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.dialogues import Supply, reasons, supply
@@ -124,7 +125,11 @@ def play(
 
 
 def out_folder(recipe: Recipe, name: str) -> Path:
-    return Path(recipe.out.replace("{recipe}", name).replace("{seed}", str(recipe.seed))).expanduser()
+    place = recipe.out.replace("{recipe}", name).replace("{seed}", str(recipe.seed))
+    try:
+        return Path(place).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise ConfigError(f"out: {place}: {error}") from None
 
 
 def benchmark_name(recipe: Recipe) -> str:

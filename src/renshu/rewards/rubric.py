@@ -8,8 +8,10 @@ scorer failed, not that the policy did: the whole rollout is then `Unscored`, wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from renshu.errors import ContractError
@@ -67,17 +69,37 @@ class Rubric:
         for part in self.parts:
             try:
                 values[part.name] = reward_number("it returned", part.measure(trajectory))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # `sys.exit()` inside a scorer must not end the run
                 cause = "judge_failed" if part.kind == "judge" else "reward_failed"
                 return Unscored(f"{cause}: part {part.name!r}: {_describe(error)}")
         if all(values[part.name] is None for part in self.deciding):
             return Unscored(f"no_outcome: {_names(self.deciding)} gave no reward")
         try:
-            success = None if self.success is None else self.success(trajectory)
-        except Exception as error:
+            success = None if self.success is None else truth(self.success(trajectory))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return Unscored(f"success_failed: {_describe(error)}")
         total = sum(part.weight * (values[part.name] or 0.0) for part in self.parts)
-        return Scored(value=total, parts=values, success=None if success is None else bool(success))
+        if not math.isfinite(total):
+            return Unscored(f"reward_failed: the weighted sum of the parts is {total}")
+        return Scored(value=total, parts=values, success=success)
+
+
+def truth(value: Any) -> bool | None:
+    """What a success function returned: a bool (or the number 0 or 1), None where it is not defined.
+
+    Raises ValueError for anything else: `"no"` and NaN would count as success.
+    """
+    if hasattr(value, "item"):  # a bool of numpy or torch
+        value = value.item()
+    if value is None:
+        return None
+    if isinstance(value, Real) and value in (0, 1):
+        return bool(value)
+    raise ValueError(f"it returned neither True nor False but {type(value).__name__} {value!r:.60}")
 
 
 def cause_of(score: Unscored) -> str:
@@ -87,7 +109,7 @@ def cause_of(score: Unscored) -> str:
     return score.reason.partition(":")[0]
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

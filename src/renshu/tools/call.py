@@ -64,12 +64,16 @@ async def run(
 def as_text(name: str, value: Any) -> str:
     """A tool's return value as text: strings as they are, everything else as compact JSON."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
-        return value.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be tokenized
+        return _characters(value)
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-        return text.encode("utf-8", "replace").decode()
-    except (TypeError, ValueError) as error:
+        return _characters(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
         raise ContractError(f"tool {name} returned a value without a JSON form: {error}") from error
+
+
+def _characters(text: str) -> str:
+    """The text without halves of surrogate pairs, which can be neither tokenized nor written to a file."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _plain(value: Any) -> Any:
@@ -87,19 +91,21 @@ def _plain(value: Any) -> Any:
 def _attempt(name: str, call: Callable[[], Any]) -> ToolResult:
     try:
         value = call()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # `sys.exit()` or a cancellation inside a tool ends the tool, nothing else
         return _failed(name, error)
     return ToolResult(as_text(name, value))
 
 
-def _failed(name: str, error: Exception | SystemExit) -> ToolResult:
+def _failed(name: str, error: BaseException) -> ToolResult:
     """What the model reads of an error inside a tool; an error of the machine is raised instead."""
     if isinstance(error, InfrastructureError | ContractError):
         raise error
     if isinstance(error, _MACHINE):
         raise InfrastructureError(f"tool {name}: {type(error).__name__}: {error}") from error
     told = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-    return ToolResult(f"error: {told}", ok=False, error_kind="tool_error")
+    return ToolResult(f"error: {_characters(told)}", ok=False, error_kind="tool_error")
 
 
 def _late(name: str, timeout: float | None) -> ToolResult:
@@ -125,12 +131,12 @@ async def _run_async(
 def _run_thread(
     name: str, function: Callable[..., Any], arguments: dict[str, Any], timeout: float
 ) -> ToolResult:
-    outcome: list[ToolResult | Exception] = []
+    outcome: list[ToolResult | BaseException] = []
 
     def work() -> None:
         try:
             outcome.append(_attempt(name, lambda: function(**arguments)))
-        except Exception as error:
+        except BaseException as error:
             outcome.append(error)
 
     thread = threading.Thread(
@@ -141,7 +147,7 @@ def _run_thread(
     if not outcome:
         _abandoned.append(thread)
         return _late(name, timeout)
-    if isinstance(outcome[0], Exception):
+    if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]
 

@@ -65,7 +65,10 @@ def object_kind(fields: Mapping[str, Field], build: Callable[[dict[str, Any]], A
                 wrong.append(str(error))
         if wrong:
             raise Mismatch("; ".join(wrong))
-        return build(members)
+        try:
+            return build(members)
+        except Exception as error:  # the class itself refuses them, say in its __post_init__
+            raise Mismatch(f"{at}{error or type(error).__name__}") from error
 
     return Kind(schema, convert)
 
@@ -103,7 +106,11 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return _is_int(value) or (isinstance(value, float) and math.isfinite(value))
+    """Whether it is a number that a float can hold: an integer of 400 digits is none."""
+    try:
+        return (_is_int(value) or isinstance(value, float)) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _is_date(value: Any) -> bool:
