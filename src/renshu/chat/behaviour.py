@@ -41,10 +41,9 @@ _TOOL = {
 class Behaviour:
     """What a template supports and what it does unasked.
 
-    turn_end: the control token that ends the assistant's turn; the model is trained to write it. tools:
-    "native", or "prompt": the template ignores tools (or writes calls in a form we cannot read), so they
-    are
-        described in the system prompt, in Hermes' form.
+    turn_end: the control token that ends the assistant's turn; the model is trained to write it.
+    tools: "native", or "prompt": the template ignores tools (or writes calls in a form we cannot read), so
+        they are described in the system prompt, in Hermes' form.
     dialect: how calls are written and read. arguments: whether the template wants them as a dict or as JSON
     text. call_content: the content that a turn of calls alone must have ("" or None), or the calls are not
     rendered. text_beside_calls, parallel_calls: whether text may stand before calls, and whether there may

@@ -1,7 +1,6 @@
 """Flights: "Book the cheapest flight to Tokyo next Friday before noon."
 
-Weeks begin on Monday: "this Friday" is the Friday of the current week, "next Friday" that of the following
-    week.
+Weeks begin on Monday: "this Friday" is the Friday of the current week, "next Friday" that of the week after.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ def solve(self):
     day = yield call("calendar", day="next Friday")   # the tool's answer, as text
     yield think("the 11th is free")                   # becomes the thought of the next move
     yield call("book", day=day)
-    yield say("Booked.")                              # a reply without calls; gives back what the user
-    says
+    yield say("Booked.")                              # a reply without calls; gives back the user's answer
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from renshu.engines import Engine, Sampling
 from renshu.envs import Environment
 from renshu.evaluation.records import outcome_record
 from renshu.evaluation.statistics import mcnemar, wilson
-from renshu.rollout import Limits, collect
+from renshu.rollout import collect
 from renshu.types import Scored, Task, Trajectory
 
 Progress = Callable[[int, int], None]  # tasks done, of all
@@ -89,9 +89,7 @@ def evaluate(
     outcomes: list[Outcome] = []
     for start in range(0, len(tasks), at_once):
         chunk = tasks[start : start + at_once]
-        groups = collect(
-            engine, chat, make_env, chunk, group=1, sampling=sampling, limits=Limits(), seed=seed
-        )
+        groups = collect(engine, chat, make_env, chunk, group=1, sampling=sampling, seed=seed)
         trajectories = [group.trajectories[0] for group in groups]
         outcomes += [outcome_of(trajectory) for trajectory in trajectories]
         if log is not None:

@@ -48,13 +48,6 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         return cls(path)
 
-    @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
-        """An existing run. Raises ConfigError if `path` is none."""
-        if not is_run(path):
-            raise ConfigError(f"{path} is no run folder: it has no recipe.resolved.yaml")
-        return cls(path)
-
     def file(self, *parts: str) -> Path:
         """The path of a file or folder of the run, its parent made."""
         path = self.path.joinpath(*parts)
