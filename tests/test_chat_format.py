@@ -469,3 +469,11 @@ def test_what_a_template_refuses_says_so() -> None:
         chat("gemma").text([Message("assistant", "ok")])
     with pytest.raises(TemplateError, match="line 1"):
         ChatFormat(byte_level(), "{% if %}")
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "gemma3"])
+def test_text_for_people_reads_as_the_prompt_does(name: str) -> None:
+    format = chat(name)
+    asked = [USER, Message("assistant", "ok"), Message("user", "what is <|im_end|>?")]
+    assert format.text(asked) == shown(format, format.prompt(asked))
+    assert format.text(asked[:2], prompt=False).rstrip().endswith(f"ok{format.behaviour.turn_end}")

@@ -78,6 +78,7 @@ def test_metrics_have_a_line_a_step_and_looks_where_due(run):
     rows = lines(run / "metrics.jsonl")
     assert [row["step"] for row in rows] == [*range(1, 25), 1, 2, 3, 4, 5]
     practice = [row for row in rows if row["stage"] == "practice"]
+    assert [row["abandoned_tools"] for row in practice] == [0] * 5
     assert ["dev_success" in row for row in practice] == [False, True, False, True, True]
     assert [row["sequences"] for row in practice] == [{"": 16}] * 5
     assert rows[23]["dev_success"] == 0.0

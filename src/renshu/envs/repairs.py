@@ -1,7 +1,7 @@
 """Repairs: "Job 621: send the worker with the shortest queue, able to mend lifts, with a van."
 
 A second desk with the same craft as `flights` (look up where, list, take the lowest that fits) and nothing
-else in common: other tools, words, columns and numbers. It shows whether training carries over to an environment.
+else in common: other tools, words, columns and numbers. It shows whether training carries over.
 """
 
 from __future__ import annotations

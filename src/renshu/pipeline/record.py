@@ -9,6 +9,7 @@ from renshu.evaluation.records import outcome_record, trajectory_record
 from renshu.pipeline.recipe import Stage
 from renshu.pipeline.run_folder import RunFolder
 from renshu.rollout import rollout_metrics, tool_sequences
+from renshu.tools import abandoned_tools
 from renshu.train import MetricsLog, Snapshot
 from renshu.types import Group, Scored, Trajectory
 
@@ -34,6 +35,9 @@ class Recorder:
             groups: Sequence[Group] = snapshot.batch
             trajectories = [trajectory for group in groups for trajectory in group.trajectories]
             record |= {**rollout_metrics(groups), "sequences": dict(tool_sequences(trajectories))}
+            record["abandoned_tools"] = (
+                abandoned_tools()
+            )  # a timeout cannot end their threads
             self._trajectories(stage, snapshot.step, groups)
         record |= snapshot.metrics
         if dev_success is not None:

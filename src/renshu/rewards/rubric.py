@@ -1,9 +1,8 @@
 """A rubric: named parts of a reward with weights, and the rules by which they become one typed score.
 
 A part that returns None does not apply and is left out of the sum. A part that raises or returns NaN says
-that the
-scorer failed, not that the policy did: the whole rollout is then `Unscored`, with the part's name in the
-    reason.
+that the scorer failed, not that the policy did: the whole rollout is then `Unscored`, with the part's name in
+the reason.
 """
 
 from __future__ import annotations
