@@ -112,3 +112,10 @@ def test_importing_renshu_or_its_command_line_imports_nothing_heavy():
 def test_no_public_name_is_shadowed_by_a_folder():
     folders = {module.name for module in pkgutil.iter_modules([str(SOURCE)])}
     assert folders & set(renshu.__all__) == set()
+
+
+def test_public_names_explain_themselves():
+    for name in renshu.__all__:
+        text = getattr(renshu, name).__doc__ or ""
+        assert len(text.split()) >= 4, name
+        assert not text.startswith(f"{name}("), f"{name} has only the docstring that dataclasses make"

@@ -12,8 +12,18 @@ if TYPE_CHECKING:
     from renshu.algorithms import GrpoConfig, SftConfig
     from renshu.chat import ChatFormat
     from renshu.engines import Sampling
-    from renshu.envs import Environment, Tasks, call, check_env, reward, say, success, think
-    from renshu.errors import RenshuError, ToolError
+    from renshu.envs import (
+        Environment,
+        Tasks,
+        call,
+        check_env,
+        play_through,
+        reward,
+        say,
+        success,
+        think,
+    )
+    from renshu.errors import InfrastructureError, RenshuError, ToolError
     from renshu.evaluation import evaluate, mcnemar, wilson
     from renshu.models import ModelSettings
     from renshu.pipeline import Agent, Recipe, build_agent, read_recipe, train_recipe
@@ -40,8 +50,18 @@ _HOMES = {
     "algorithms": ("GrpoConfig", "SftConfig"),
     "chat": ("ChatFormat",),
     "engines": ("Sampling",),
-    "envs": ("Environment", "Tasks", "call", "check_env", "reward", "say", "success", "think"),
-    "errors": ("RenshuError", "ToolError"),
+    "envs": (
+        "Environment",
+        "Tasks",
+        "call",
+        "check_env",
+        "play_through",
+        "reward",
+        "say",
+        "success",
+        "think",
+    ),
+    "errors": ("InfrastructureError", "RenshuError", "ToolError"),
     "evaluation": ("evaluate", "mcnemar", "wilson"),
     "models": ("ModelSettings",),
     "pipeline": ("Agent", "Recipe", "build_agent", "read_recipe", "train_recipe"),
@@ -62,6 +82,7 @@ __all__ = [
     "Environment",
     "Group",
     "GrpoConfig",
+    "InfrastructureError",
     "Message",
     "ModelSettings",
     "Recipe",
@@ -86,6 +107,7 @@ __all__ = [
     "collect",
     "evaluate",
     "mcnemar",
+    "play_through",
     "read_recipe",
     "reward",
     "say",

@@ -41,12 +41,15 @@ Moves = Generator[Move, str, None]
 
 
 def think(text: str) -> Think:
+    """A thought, written down together with the next move; `yield` gives back an empty text."""
     return Think(text)
 
 
 def call(name: str, /, **arguments: Any) -> Call:
+    """A call of the tool `name`; `yield` gives back its answer as text."""
     return Call(name, arguments)
 
 
 def say(text: str) -> Say:
+    """A reply without calls; `yield` gives back what the user says, unless the episode is over."""
     return Say(text)

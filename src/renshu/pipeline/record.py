@@ -35,9 +35,7 @@ class Recorder:
             groups: Sequence[Group] = snapshot.batch
             trajectories = [trajectory for group in groups for trajectory in group.trajectories]
             record |= {**rollout_metrics(groups), "sequences": dict(tool_sequences(trajectories))}
-            record["abandoned_tools"] = (
-                abandoned_tools()
-            )  # a timeout cannot end their threads
+            record["abandoned_tools"] = abandoned_tools()  # a timeout cannot end their threads
             self._trajectories(stage, snapshot.step, groups)
         record |= snapshot.metrics
         if dev_success is not None:
