@@ -52,7 +52,7 @@ class ToolError(RenshuError):
 
 
 class InfrastructureError(RenshuError):
-    """Raise it in a tool or environment if the machine failed: the episode is then unscored, not a failure."""
+    """Raise it in a tool or environment if the machine failed: the episode is then unscored, not failed."""
 
 
 class EngineError(RenshuError): ...
