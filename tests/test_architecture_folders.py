@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,18 @@ def test_architecture_page_has_the_same_order():
     section = page.split("## Folder order")[1].split("\n\n")[1]
     named = [word for quoted in section.split("`")[1::2] for word in quoted.split()]
     assert tuple(named) == ORDER
+
+
+def test_architecture_page_names_what_the_code_names():
+    root = Path(__file__).parent.parent
+    page = (root / "docs/architecture.md").read_text("utf-8")
+    files = [*SOURCE.rglob("*"), *(root / "tests").glob("*"), *(root / "docs").glob("*")]
+    known = " ".join([*(path.read_text("utf-8") for path in SOURCE.rglob("*.py")), *map(str, files)])
+    words = set(re.findall(r"\w+", known))
+    named = {
+        word for quoted in re.findall(r"`([^`\n]+)`", page) for word in re.findall(r"[A-Za-z_]{4,}", quoted)
+    }
+    assert named - words == set()
 
 
 PACKAGES = ["renshu", *(f"renshu.{m.name}" for m in pkgutil.iter_modules([str(SOURCE)]) if m.ispkg)]
