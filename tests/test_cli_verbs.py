@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -215,3 +216,19 @@ def test_demo_tells_its_story(model, call, tmp_path, monkeypatch):
     assert code == 0
     assert "Practice moved reward from 0.00 to 0.00 and success from 0% to 0%." in out
     assert (tmp_path / "runs/demo-hack-0/summary.json").is_file()
+
+
+def test_errors_of_the_system_are_sentences(call, monkeypatch):
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device", "/full/report.html")
+
+    monkeypatch.setattr("renshu.report.build_report", full)
+    code, _, error = call("report", "anywhere")
+    assert (code, error) == (1, "error: /full/report.html: No space left on device\n")
+
+
+def test_a_terminal_without_the_character_is_written_to(tmp_path):
+    command = [RENSHU, "report", str(tmp_path / "練習")]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert done.returncode == 1
+    assert b"\\u7df4\\u7fd2 holds no finished run" in done.stderr

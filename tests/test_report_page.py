@@ -1,5 +1,6 @@
 """Charts by hand, the verdict sentence by sentence, the page as a whole."""
 
+import json
 import math
 import re
 from html.parser import HTMLParser
@@ -193,4 +194,36 @@ def test_page_is_well_formed_offline_and_escaped(tmp_path):
 
 def test_no_report_of_an_unfinished_run(tmp_path):
     with pytest.raises(DataError, match=r"there is no summary.json"):
+        build_report(tmp_path)
+
+
+def write_bare_run(folder, **files):
+    whole = summary(arm("base", 0.1), arm("final", 0.2))
+    for name, text in {"summary.json": json.dumps(whole), **files}.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8", errors="surrogatepass")
+
+
+def test_any_character_may_stand_in_a_log(tmp_path):
+    rows = [{"stage": "practice", "step": 1, "sequences": {"a\u2028b\x85c\x0b\x1c": 1, "\ud800": 1}}]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_bare_run(tmp_path, **{"metrics.jsonl": lines.replace("\ud800", "\\ud800")})
+    assert RunData.read(tmp_path).metrics == rows
+    assert build_report(tmp_path).is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("summary.json", "{bad", r"summary.json is damaged: Expecting"),
+        ("summary.json", "[]", r"summary.json is damaged: expected an object"),
+        ("summary.json", "{}", r"summary.json is damaged: it has no seed, stages, evaluation, tokens"),
+        ("metrics.jsonl", '{"torn', r"metrics.jsonl is damaged: Unterminated"),
+        ("provenance.json", "[]", r"provenance.json is damaged: expected an object"),
+    ],
+)
+def test_a_damaged_run_is_named(tmp_path, name, text, reason):
+    write_bare_run(tmp_path, **{name: text})
+    with pytest.raises(DataError, match=reason):
         build_report(tmp_path)

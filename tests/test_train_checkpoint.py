@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,50 @@ def test_h02_a_kill_at_any_moment_leaves_the_earlier_checkpoint(
         monkeypatch.undo()
         for leftover in tmp_path.glob("checkpoint-2*"):
             shutil.rmtree(leftover)
-    # three files, then the marker, the folder and its parent
-    assert survivors == ["checkpoint-1"] * 3 + ["checkpoint-2"] * 3
+    # three files, the marker and the folder under another name; then its parent, once it has its own
+    assert survivors == ["checkpoint-1"] * 5 + ["checkpoint-2"]
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_h02_a_checkpoint_written_again_is_never_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """Die (or meet a full disk) at the first, second or no rename: the old files stay, or the new ones do."""
+    path = tmp_path / "best"
+
+    def write(text: str) -> None:
+        with checkpoint.atomic_folder(path) as temporary:
+            (temporary / "weights").write_text(text)
+
+    write("old")
+    rename, done = os.rename, 0
+
+    def failing(source: Path, target: Path) -> None:
+        nonlocal done
+        if done == renames:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done += 1
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing)
+        if renames < 2:
+            patch.setattr(checkpoint, "_bring_back", lambda *_: None)  # the dead do not tidy up
+            with pytest.raises(CheckpointError, match="No space left"):
+                write("new")
+        else:
+            write("new")
+    if renames == 1:
+        assert not path.exists()
+        assert checkpoint.is_complete(tmp_path / "best.old")
+        with (
+            pytest.raises(CheckpointError, match="free space"),
+            checkpoint.atomic_folder(path),
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    assert checkpoint.is_complete(path)
+    assert (path / "weights").read_text() == ("new" if renames == 2 else "old")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["best"]
 
 
 def test_h05_newest_is_by_number_and_other_names_do_not_count(tmp_path: Path) -> None:

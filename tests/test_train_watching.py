@@ -68,3 +68,13 @@ def test_a_terminal_shows_count_and_time_left() -> None:
     assert "7/20" in shown
     assert "0:0" in shown
     assert "loss 0.5" in shown
+
+
+def test_line_separators_and_half_characters_in_names_come_back(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    records = [{"sequences": {"a\u2028b\x85c\x0b": 1}}, {"sequences": {"\ud800": 2}}]
+    for record in records:
+        log.append(record)
+    assert log.read() == records
+    log.keep(lambda record: True)
+    assert log.read() == records

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 refused or failed, with a sentence on standard error; 2 wr
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -34,10 +35,17 @@ app.add_typer(models.app, name="models")
 
 def main() -> None:
     """The console script. What a user did wrong is told in a sentence, never as a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except RenshuError as error:
         print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except OSError as error:  # a full disk, a folder without permission
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

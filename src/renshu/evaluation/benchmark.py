@@ -111,5 +111,5 @@ def _append(log: Path, trajectories: Sequence[Trajectory]) -> None:
     lines = [
         json.dumps(outcome_record(trajectory), ensure_ascii=False, default=str) for trajectory in trajectories
     ]
-    with log.open("a", encoding="utf-8") as file:
-        file.write("".join(line + "\n" for line in lines))
+    with log.open("ab") as file:  # half a surrogate pair is written as JSON escapes it
+        file.write("".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace"))

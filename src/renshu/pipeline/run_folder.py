@@ -18,11 +18,17 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from renshu.errors import ConfigError
+from renshu.errors import ConfigError, DataError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 MARKS = ("recipe.resolved.yaml", "provenance.json")  # a folder with one of these is a run
+LOCK = ".lock"  # held by the process that writes a run; the system lets go of it when that process dies
 
 
 class RunFolder:
@@ -30,23 +36,58 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._lock: IO[bytes] | None = None
 
     @classmethod
     def create(cls, path: str | Path, *, overwrite: bool = False) -> RunFolder:
-        """A new, empty run folder; with `overwrite` in the place of an earlier run. Raises ConfigError."""
-        path = Path(path)
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            is_run = path.is_dir() and any((path / mark).is_file() for mark in MARKS)
-            if not (is_run and overwrite):
-                hint = (
-                    "pass --overwrite, or choose another place with out=…"
-                    if is_run
-                    else "choose another place with out=…"
-                )
-                raise ConfigError(f"{path} exists{' and holds a run' if is_run else ''}: {hint}")
-            shutil.rmtree(path)
-        path.mkdir(parents=True, exist_ok=True)
-        return cls(path)
+        """A new, empty run folder; with `overwrite` in the place of an earlier run, unless it is still going
+        on.
+
+        No other process can create it again until `close`. Raises ConfigError.
+        """
+        run = cls(path)
+        try:
+            _require_free(run.path, overwrite)
+            run.path.mkdir(parents=True, exist_ok=True)
+            run._hold()
+            _require_free(run.path, overwrite)  # another process may have been faster
+            for entry in run.path.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                elif entry.name != LOCK:
+                    entry.unlink()
+        except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+            run.close()
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(
+                f"{path} cannot be written ({reason}): choose another place with out=…"
+            ) from None
+        except ConfigError:
+            run.close()
+            raise
+        return run
+
+    def _hold(self) -> None:
+        """Raises ConfigError if another process holds the folder; where files cannot be locked, none does."""
+        lock = (self.path / LOCK).open("wb")
+        try:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise ConfigError(
+                f"{self.path} is being written by another run: wait for it or choose another place with out=…"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        self._lock = lock
+
+    def close(self) -> None:
+        """Let go of a folder that was created; closing twice is harmless."""
+        if self._lock is not None:
+            (self.path / LOCK).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
 
     def file(self, *parts: str) -> Path:
         """The path of a file or folder of the run, its parent made."""
@@ -71,12 +112,28 @@ class RunFolder:
     def append_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append JSON lines."""
         text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-        with self.file(name).open("a", encoding="utf-8") as file:
-            file.write(text)
+        with self.file(name).open("ab") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))  # half a surrogate pair as JSON escapes it
 
     def read_json(self, name: str) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads((self.path / name).read_text("utf-8"))
+        """Raises DataError if the file is missing or damaged."""
+        try:
+            value = json.loads((self.path / name).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path / name} cannot be read: {error}") from None
+        if not isinstance(value, dict):
+            raise DataError(f"{self.path / name} cannot be read: expected an object")
         return value
+
+
+def _require_free(path: Path, overwrite: bool) -> None:
+    """Raises ConfigError if something else is at `path`, or a run that must not be overwritten."""
+    if not path.exists() or (path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())):
+        return
+    is_run = path.is_dir() and any((path / mark).is_file() for mark in MARKS)
+    if not (is_run and overwrite):
+        hint = "pass --overwrite, or choose another place" if is_run else "choose another place"
+        raise ConfigError(f"{path} exists{' and holds a run' if is_run else ''}: {hint} with out=…")
 
 
 def is_run(path: str | Path) -> bool:

@@ -92,8 +92,16 @@ def play(
 ) -> Path:
     """Train and measure what was prepared; returns the run folder. began: the start, by `perf_counter`."""
     began = time.perf_counter() if began is None else began
+    run = RunFolder.create(out_folder(prepared.recipe, prepared.name), overwrite=overwrite)
+    try:
+        _play(prepared, run, watcher or Watcher(), began)
+    finally:
+        run.close()
+    return run.path
+
+
+def _play(prepared: Prepared, run: RunFolder, watcher: Watcher, began: float) -> None:
     recipe, agent = prepared.recipe, prepared.agent
-    run = RunFolder.create(out_folder(recipe, prepared.name), overwrite=overwrite)
     run.write_text("recipe.resolved.yaml", dump_recipe(recipe))
     run.write_json("provenance.json", provenance(recipe, prepared.environment, agent, prepared.base))
     stand = Stand(
@@ -102,7 +110,7 @@ def play(
         agent,
         Keeper(agent.loaded, run.path / "checkpoints"),
         Recorder(run, agent.loaded.tokenizer),
-        watcher or Watcher(),
+        watcher,
     )
     stand.recorder.notes(prepared.notes)
     for note in prepared.notes:
@@ -121,7 +129,6 @@ def play(
     }
     run.write_json("summary.json", summary)
     build_report(run.path)
-    return run.path
 
 
 def out_folder(recipe: Recipe, name: str) -> Path:

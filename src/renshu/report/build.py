@@ -38,5 +38,5 @@ def build_report(folder: str | Path) -> Path:
         samples=chosen_samples(run.samples),
     )
     path = Path(folder) / "report.html"
-    path.write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8", errors="replace")  # half a surrogate pair is no character
     return path

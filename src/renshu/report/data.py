@@ -29,18 +29,22 @@ class RunData:
 
     @classmethod
     def read(cls, folder: str | Path) -> RunData:
-        """Raises DataError if there is no finished run in `folder`."""
+        """Raises DataError if there is no finished run in `folder`, or a damaged one."""
         folder = Path(folder)
         if not (folder / "summary.json").is_file():
             raise DataError(f"{folder} holds no finished run: there is no summary.json in it")
+        summary = _object(folder / "summary.json", _text(folder / "summary.json"))
+        missing = [key for key in ("seed", "stages", "evaluation", "tokens") if key not in summary]
+        if missing:
+            raise DataError(f"{folder / 'summary.json'} is damaged: it has no {', '.join(missing)}")
         return cls(
             name=folder.resolve().name,
-            summary=json.loads((folder / "summary.json").read_text("utf-8")),
+            summary=summary,
             metrics=_lines(folder / "metrics.jsonl"),
             samples=_lines(folder / "trajectories" / "samples.jsonl"),
             findings=_lines(folder / "findings.jsonl"),
             settings=_text(folder / "recipe.resolved.yaml"),
-            provenance=json.loads(_text(folder / "provenance.json") or "{}"),
+            provenance=_object(folder / "provenance.json", _text(folder / "provenance.json") or "{}"),
         )
 
     def of_stage(self, stage: str) -> list[dict[str, Any]]:
@@ -113,5 +117,16 @@ def _text(path: Path) -> str:
     return path.read_text("utf-8") if path.is_file() else ""
 
 
+def _object(path: Path, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path} is damaged: expected an object, found {text[:40]!r}")
+    return value
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in _text(path).splitlines() if line.strip()]
+    # Not `splitlines`: a text may hold U+2028, which JSON leaves as it is.
+    return [_object(path, line) for line in _text(path).split("\n") if line.strip()]

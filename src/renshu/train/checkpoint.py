@@ -1,7 +1,8 @@
 """Checkpoints that survive a crash: a folder is either complete, marker and all, or it does not count.
 
 `checkpoint-40/` holds `trainable.safetensors` (the parameters being trained, by name),
-`optimiser.safetensors`, `state.json` and, written last, `complete.json` with the size of every file.
+`optimiser.safetensors`, `state.json` and, written last, `complete.json` with the size of every file. All of
+it is written under another name, which is changed once it is on the disk.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ _COPIES = 3  # the parameters and AdamW's two moments
 def atomic_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends, and vanishes if it fails.
 
-    Files are flushed to the disk, the folder is renamed, the marker comes last. Raises CheckpointError where
-    the disk refuses; what was complete before stays so, but for an earlier `path` itself, which is replaced.
+    Files are flushed to the disk, then the marker, then the folder is renamed; an earlier `path` goes last.
+    Raises CheckpointError where the disk refuses; whatever was complete before stays so.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary, earlier = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".old")
     try:
+        _bring_back(earlier, path)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         yield temporary
@@ -45,20 +47,28 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         sizes = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in files}
         for file in files:
             _flush(file)
+        (temporary / MARKER).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+        _flush(temporary / MARKER)
+        _flush(temporary)
         if path.exists():
-            (path / MARKER).unlink(missing_ok=True)
-            shutil.rmtree(path)
+            shutil.rmtree(earlier, ignore_errors=True)
+            os.rename(path, earlier)
         os.rename(temporary, path)
-        (path / MARKER).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
-        _flush(path / MARKER)
-        _flush(path)
         _flush(path.parent)
+        shutil.rmtree(earlier, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be written: {error}; free space or choose another folder"
         ) from error
     finally:
+        _bring_back(earlier, path)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _bring_back(earlier: Path, path: Path) -> None:
+    """Undo a replacement that was broken off between its two renames."""
+    if earlier.exists() and not path.exists():
+        os.rename(earlier, path)
 
 
 def _flush(path: Path) -> None:

@@ -22,7 +22,7 @@ class MetricsLog:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one line with a single call, so that a reader never sees a part of it."""
-        line = _line(record).encode()
+        line = _line(record).encode("utf-8", "backslashreplace")  # half a surrogate pair as JSON escapes it
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             if os.write(handle, line) < len(line):
@@ -33,7 +33,8 @@ class MetricsLog:
     def read(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        # Not `splitlines`: a text may hold U+2028, which JSON leaves as it is.
+        return [json.loads(line) for line in self.path.read_text("utf-8").split("\n") if line]
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Remove all other records: those of steps that a resumed run is going to repeat."""
@@ -47,7 +48,7 @@ class MetricsLog:
 
     def _replace(self, text: str) -> None:
         temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         os.replace(temporary, self.path)
 
 
