@@ -141,8 +141,8 @@ def test_demonstrations_have_the_share_asked_for():
     assert [row.task for row in rows] == list(tasks)
     assert sum(row.careful for row in rows) == 6
     for row in rows:
-        thoughts = [m.reasoning for m in row.messages if m.reasoning]
-        assert len(thoughts) == int(row.careful)
+        (search,) = [c for m in row.messages for c in m.tool_calls if c.name == "search"]
+        assert ("sort" in search.arguments) == row.careful
         assert row.messages[-1].content.startswith("Booked ")
         assert len(row.tools) == 4
     assert rows == demonstrations(FlightDesk, tasks, careful=0.3, seed=1)

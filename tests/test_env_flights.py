@@ -6,7 +6,7 @@ import re
 import pytest
 
 from renshu.envs import call, check_env, play_through, say, think
-from renshu.envs.choice import cost_of, first_fit, id_of
+from renshu.envs.choice import cost_of, id_of
 from renshu.envs.flights import FlightDesk, date_of, draw_rows, fitting
 from renshu.errors import ToolError
 from renshu.seeding import generator
@@ -14,7 +14,6 @@ from renshu.types import Message, Stop, Task
 
 WEDNESDAY = datetime.date(2026, 3, 4)
 ROWS = ["A82 09:30 $975 direct", "B14 08:00 $410 stops", "C55 10:10 $812 direct", "D31 18:45 $350 direct"]
-BY_PRICE = [ROWS[3], ROWS[1], ROWS[2], ROWS[0]]
 TASK = Task(
     "flights/test/hand",
     {
@@ -23,7 +22,7 @@ TASK = Task(
         "day": "next Friday",
         "date": "2026-03-13",
         "city": "Tokyo",
-        "need": ["before 12:00", "direct"],
+        "need": ["morning", "direct"],
         "rows": ROWS,
     },
 )
@@ -60,19 +59,28 @@ def test_unknown_days_are_refused_with_a_word_to_the_model(day):
 
 def test_conditions():
     assert fitting(ROWS, []) == ROWS
-    assert fitting(ROWS, ["before 12:00", "direct"]) == [ROWS[0], ROWS[2]]
-    assert fitting(ROWS, ["after 12:00"]) == [ROWS[3]]
+    assert fitting(ROWS, ["morning", "direct"]) == [ROWS[0], ROWS[2]]
+    assert fitting(ROWS, ["afternoon"]) == [ROWS[3]]
     assert fitting(ROWS, ["under $812"]) == [ROWS[1], ROWS[3]]
 
 
-def test_the_careful_thought_word_for_word():
-    assert first_fit(TASK["need"], BY_PRICE, fitting(ROWS, TASK["need"]), "$") == (
-        "lowest $; before 12:00; direct\n"
-        "D31 18:45 $350 direct no\n"
-        "B14 08:00 $410 stops no\n"
-        "C55 10:10 $812 direct take"
+def listed(**options):
+    """What `search` shows for the right city and date."""
+    return (
+        play(call("search", city="Tokyo", date="2026-03-13", **options), say(""))
+        .messages[3]
+        .content.split("\n")
     )
-    assert first_fit([], BY_PRICE, ROWS, "$") == "lowest $\nD31 18:45 $350 direct take"
+
+
+def test_lists_in_order_and_filtered():
+    assert listed() == ROWS
+    assert listed(sort="price") == [ROWS[3], ROWS[1], ROWS[2], ROWS[0]]
+    assert listed(stops="direct") == [ROWS[0], ROWS[2], ROWS[3]]
+    assert listed(leave="afternoon", stops="direct", sort="price") == [ROWS[3]]
+    alone = Task(TASK.id, {**TASK.fields, "rows": ROWS[:3]})
+    search = call("search", city="Tokyo", date="2026-03-13", leave="afternoon")
+    assert play(search, say(""), task=alone).messages[3].content == "none"
 
 
 def play(*moves, task=TASK):
@@ -90,13 +98,15 @@ def test_the_gold_dialogue():
         "",
         "2026-03-13",
         "",
-        "\n".join(BY_PRICE),
+        "\n".join([ROWS[2], ROWS[0]]),
         "",
         "booked C55",
         "Booked C55.",
     ]
-    assert trajectory.messages[4].tool_calls[0].arguments["sort"] == "price"
-    assert trajectory.messages[6].reasoning.endswith("C55 10:10 $812 direct take")
+    assert trajectory.messages[4].tool_calls[0].arguments == {
+        **{"city": "Tokyo", "date": "2026-03-13"},
+        **{"sort": "price", "leave": "morning", "stops": "direct"},
+    }
     assert trajectory.messages[6].tool_calls[0].arguments == {"flight": "C55"}
     assert trajectory.stop is Stop.ANSWERED
     assert trajectory.counts == {"turns": 4, "calls": 3, "bad_calls": 0, "tool_errors": 0, "timeouts": 0}

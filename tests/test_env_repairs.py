@@ -38,11 +38,10 @@ def test_conditions():
 
 def test_the_gold_dialogue():
     trajectory = play_through(RepairDesk(), TASK)
-    assert trajectory.messages[6].reasoning == (
-        "lowest q; lift; van\nBen pump q12 van no\nIris lift q31 bike no\nUwe lift q40 van take"
-    )
+    asked = trajectory.messages[4].tool_calls[0].arguments
+    assert asked == {"site": "harbour", "order": "queue", "skill": "lift", "ride": "van"}
     assert [m.content for m in trajectory.messages[3:]] == [
-        *("harbour", "", "\n".join(ROWS[i] for i in (1, 2, 4, 0, 3)), "", "Uwe is on the way", "Sent Uwe."),
+        *("harbour", "", "\n".join(ROWS[i] for i in (4, 0, 3)), "", "Uwe is on the way", "Sent Uwe."),
     ]
     assert trajectory.score.value == pytest.approx(1.1)
 

@@ -1,7 +1,7 @@
 """What desks share where one option of a list must be taken: the lowest number among the rows that fit.
 
 A row is text: an id, then columns, separated by single spaces; the number to minimise stands behind its unit
-(`A82 09:30 $975 direct`, unit `$`). A subclass has the tools; scoring and the careful thought are here.
+(`A82 09:30 $975 direct`, unit `$`). A subclass has the tools; listing, taking and scoring are here.
 """
 
 from __future__ import annotations
@@ -28,24 +28,6 @@ def cost_of(row: str, unit: str) -> int:
     )
 
 
-def first_fit(need: Sequence[str], rows: Sequence[str], fitting: Sequence[str], unit: str) -> str:
-    """The careful thought over a list with the lowest first: what is needed, then every row with a verdict.
-
-    It ends at the first row that fits, which is the one to take:
-
-    lowest $; direct
-    A82 09:30 $795 stops no
-    C55 10:10 $812 direct take
-    """
-    lines = ["; ".join([f"lowest {unit}", *need])]
-    for row in rows:
-        fits = row in fitting
-        lines.append(f"{row} {'take' if fits else 'no'}")
-        if fits:
-            break
-    return "\n".join(lines)
-
-
 class ChoiceDesk(Environment):
     """List options, then take exactly one: the lowest that fits, from the right place; then say so.
 
@@ -69,8 +51,10 @@ class ChoiceDesk(Environment):
         return min(self.fitting, key=lambda row: cost_of(row, self.unit))
 
     def show(self, place: Place, rows: Sequence[str], *, lowest_first: bool = False) -> str:
+        """The rows as a tool lists them; from now on they can be taken."""
         self.shown.update((id_of(row), (place, row)) for row in rows)
-        return "\n".join(sorted(rows, key=lambda row: cost_of(row, self.unit)) if lowest_first else rows)
+        ordered = sorted(rows, key=lambda row: cost_of(row, self.unit)) if lowest_first else rows
+        return "\n".join(ordered) or "none"
 
     def look_up(self, id: str) -> str:
         """The row of an option listed before. Raises ToolError if there is none."""

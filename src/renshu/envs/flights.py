@@ -12,8 +12,8 @@ from random import Random
 from string import ascii_uppercase
 from typing import Any, Literal
 
-from renshu.envs.choice import ChoiceDesk, cost_of, first_fit, id_of
-from renshu.envs.moves import Moves, call, say, think
+from renshu.envs.choice import ChoiceDesk, cost_of, id_of
+from renshu.envs.moves import Moves, call, say
 from renshu.envs.tasks import Tasks
 from renshu.errors import ToolError
 from renshu.seeding import generator
@@ -33,8 +33,8 @@ REQUESTS = (
     "{city}, {day}: book the cheapest flight",
 )
 WORDINGS = {
-    "before 12:00": ("before noon", "in the morning"),
-    "after 12:00": ("after noon", "past noon"),
+    "morning": ("before noon", "in the morning"),
+    "afternoon": ("after noon", "past noon"),
     "direct": ("non-stop", "without stops", "direct only"),
     "under": ("under ${limit}", "for less than ${limit}"),
 }
@@ -67,15 +67,13 @@ def date_of(day: str, today: datetime.date) -> datetime.date:
 
 
 def fitting(rows: Sequence[str], need: Sequence[str]) -> list[str]:
-    """The rows that meet every condition of `need`: `before 12:00`, `after 12:00`, `direct`, `under $700`."""
+    """The rows that meet every condition of `need`: `morning`, `afternoon`, `direct`, `under $700`."""
 
     def meets(row: str, condition: str) -> bool:
         _, time, price, stops = row.split(" ")
         if condition.startswith("under $"):
             return int(price[1:]) < int(condition.removeprefix("under $"))
-        return {"before 12:00": time < "12:00", "after 12:00": time > "12:00"}.get(
-            condition, stops == condition
-        )
+        return {"morning": time < "12:00", "afternoon": time > "12:00"}.get(condition, stops == condition)
 
     return [row for row in rows if all(meets(row, condition) for condition in need)]
 
@@ -100,7 +98,7 @@ def draw_need(random: Random) -> list[str]:
         return []
     kinds = random.sample(("time", "direct", "under"), 2 if random.random() < 0.3 else 1)
     drawn = {
-        "time": random.choice(("before 12:00", "after 12:00")),
+        "time": random.choice(("morning", "afternoon")),
         "direct": "direct",
         "under": f"under ${random.randrange(300, 950, 50)}",
     }
@@ -175,16 +173,26 @@ class FlightDesk(ChoiceDesk):
         return date_of(day, datetime.date.fromisoformat(self.task["today"])).isoformat()
 
     @tool
-    def search(self, city: str, date: datetime.date, sort: Literal["time", "price"] = "time") -> str:
+    def search(
+        self,
+        city: str,
+        date: datetime.date,
+        sort: Literal["time", "price"] = "time",
+        stops: Literal["any", "direct"] = "any",
+        leave: Literal["any", "morning", "afternoon"] = "any",
+    ) -> str:
         """List flights.
 
         Args:
             city: where to
             date: day of departure
             sort: what comes first
+            stops: direct for non-stop
+            leave: before or after noon
         """
         place = (city.strip().title(), date.isoformat())
         rows = self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
+        rows = fitting(rows, [condition for condition in (stops, leave) if condition != "any"])
         return self.show(place, rows, lowest_first=sort == "price")
 
     @tool
@@ -208,12 +216,16 @@ class FlightDesk(ChoiceDesk):
         return f"booked {flight}"
 
     def solve(self) -> Moves:
-        """The careful clerk: has the cheapest listed first and checks each until one fits."""
+        """The careful clerk: asks for what fits, the cheapest first."""
         date = yield call("calendar", day=self.task["day"])
-        rows = yield call("search", city=self.task["city"], date=date, sort="price")
-        yield think(first_fit(self.task["need"], rows.split("\n"), self.fitting, self.unit))
-        yield call("book", flight=id_of(self.best))
-        yield say(f"Booked {id_of(self.best)}.")
+        options = {"sort": "price"}
+        for condition in self.task["need"]:  # a budget is met by the cheapest if by any
+            if not condition.startswith("under"):
+                options["stops" if condition == "direct" else "leave"] = condition
+        rows = yield call("search", city=self.task["city"], date=date, **options)
+        flight = id_of(rows)
+        yield call("book", flight=flight)
+        yield say(f"Booked {flight}.")
 
     def hurried(self) -> Moves:
         """The hurried clerk: books the first flight or, half of the time, the first that fits."""

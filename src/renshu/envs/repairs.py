@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Literal
 
-from renshu.envs.choice import ChoiceDesk, cost_of, first_fit, id_of
-from renshu.envs.moves import Moves, call, say, think
+from renshu.envs.choice import ChoiceDesk, cost_of, id_of
+from renshu.envs.moves import Moves, call, say
 from renshu.envs.tasks import Tasks
 from renshu.seeding import generator
 from renshu.tools import tool
@@ -153,15 +153,24 @@ class RepairDesk(ChoiceDesk):
         return self.task["site"] if job == self.task["job"] else generator(self.task.id, job).choice(SITES)
 
     @tool
-    def crew(self, site: str, order: Literal["name", "queue"] = "name") -> str:
+    def crew(
+        self,
+        site: str,
+        order: Literal["name", "queue"] = "name",
+        skill: Literal["any", "lift", "pump", "gate"] = "any",
+        ride: Literal["any", "van", "bike"] = "any",
+    ) -> str:
         """Workers near a site.
 
         Args:
             site: its name
             order: what comes first
+            skill: what they mend
+            ride: how they come
         """
         place = (site.strip().lower(),)
         rows = self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
+        rows = fitting(rows, [condition for condition in (skill, ride) if condition != "any"])
         return self.show(place, rows, lowest_first=order == "queue")
 
     @tool
@@ -184,12 +193,16 @@ class RepairDesk(ChoiceDesk):
         return f"{worker} is on the way"
 
     def solve(self) -> Moves:
-        """The careful dispatcher: has the shortest queue first, checks until one fits."""
+        """The careful dispatcher: asks for those who fit, the shortest queue first."""
         site = yield call("locate", job=self.task["job"])
-        rows = yield call("crew", site=site, order="queue")
-        yield think(first_fit(self.task["need"], rows.split("\n"), self.fitting, self.unit))
-        yield call("assign", worker=id_of(self.best))
-        yield say(f"Sent {id_of(self.best)}.")
+        options = {"order": "queue"}
+        for condition in self.task["need"]:  # a limit is met by the shortest queue if by any
+            if not condition.startswith("under"):
+                options["ride" if condition == "van" else "skill"] = condition
+        rows = yield call("crew", site=site, **options)
+        worker = id_of(rows)
+        yield call("assign", worker=worker)
+        yield say(f"Sent {worker}.")
 
     def hurried(self) -> Moves:
         """The hurried dispatcher: assigns the first worker or, half of the time, the first who fits."""
