@@ -73,7 +73,7 @@ def test_adapter_round_trip_and_switching_off(folder, tmp_path):
     assert not list((tmp_path / "kept").glob("*.bin"))
     again = load(ModelSettings(name=str(tmp_path / "kept")))
     assert torch.equal(logits(again.model), after)
-    assert json.loads((tmp_path / "kept/renshu.json").read_text()) == {"model": str(folder)}
+    assert json.loads((tmp_path / "kept/renshu.json").read_text())["model"] == str(folder)
 
 
 def test_an_adapter_trained_on_keeps_its_first_origin(folder, tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_an_adapter_trained_on_keeps_its_first_origin(folder, tmp_path, monkeypa
     save(further, tmp_path / "second")
     shutil.rmtree(tmp_path / "first")
     monkeypatch.chdir(tmp_path)  # a relative folder must be found from anywhere
-    assert json.loads((tmp_path / "second/renshu.json").read_text()) == {"model": str(folder)}
+    assert json.loads((tmp_path / "second/renshu.json").read_text())["model"] == str(folder)
     again = load(ModelSettings(name=str(tmp_path / "second")))
     assert torch.equal(logits(again.model), logits(further.model))
     with pytest.raises(ModelError, match=r"holds an adapter already.*set model.adapter=none"):
@@ -161,3 +161,100 @@ def test_remote_code_is_refused_unless_asked_for(folder, tmp_path):
     with pytest.raises(ModelError, match=r"model\.trust_remote_code=true"):
         load(ModelSettings(name=str(copy)))
     assert not (tmp_path / "ran").exists()
+
+
+def copied(folder, target, **config):
+    """A copy of a folder, its config changed."""
+    shutil.copytree(folder, target)
+    settings = json.loads((target / "config.json").read_text()) | config
+    (target / "config.json").write_text(json.dumps(settings))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"num_hidden_layers": 2}, r"does not hold the weights .* 9 are missing.*e\.g\. model\.layers\.1\."),
+        ({"vocab_size": 300}, r"1 are missing or of another shape, e\.g\. model\.embed_tokens\.weight"),
+    ],
+)
+def test_weights_that_would_be_random_are_refused(folder, tmp_path, config, reason):
+    with pytest.raises(ModelError, match=reason):
+        load(ModelSettings(name=str(copied(folder, tmp_path / "m", **config))))
+
+
+@pytest.mark.parametrize("length", [0, 100, 500])
+def test_damaged_weights_are_refused(folder, tmp_path, length):
+    path = copied(folder, tmp_path / "m") / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ModelError, match="cannot be loaded: "):
+        load(ModelSettings(name=str(path.parent)))
+
+
+class Payload:
+    def __reduce__(self):
+        return (open, (str(self.marker), "w"))
+
+
+def test_pickled_weights_are_never_read(folder, tmp_path):
+    Payload.marker = tmp_path / "ran"
+    bare = copied(folder, tmp_path / "m")
+    (bare / "model.safetensors").unlink()
+    torch.save({"x": Payload()}, bare / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load(ModelSettings(name=str(bare)))
+    save(load(ModelSettings(name=str(folder), adapter="lora")), tmp_path / "kept")
+    (tmp_path / "kept/adapter_model.safetensors").unlink()
+    torch.save({"x": Payload()}, tmp_path / "kept/adapter_model.bin")
+    with pytest.raises(ModelError, match="pickled weights are not read"):
+        load(ModelSettings(name=str(tmp_path / "kept")))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_h07_an_adapter_of_another_model_is_refused(folder, tmp_path):
+    save(load(ModelSettings(name=str(folder), adapter="lora")), tmp_path / "kept")
+    record = tmp_path / "kept/renshu.json"
+    told = json.loads(record.read_text())
+
+    def move_to(model, **changes):
+        record.write_text(json.dumps(told | {"model": str(model)} | changes))
+        load(ModelSettings(name=str(tmp_path / "kept")))
+
+    same = copied(folder, tmp_path / "same")
+    move_to(same)
+    load(ModelSettings(name=str(tmp_path / "kept"), dtype="bfloat16"))
+    other = save_tiny_model(tmp_path / "other", template=TEMPLATE)
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(other / "model.safetensors")
+    weights["model.norm.weight"] += 1
+    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match="trained on other weights than"):
+        move_to(other)
+    wider = save_tiny_model(tmp_path / "wider", template=TEMPLATE, width=32)
+    with pytest.raises(ModelError, match=r"does not fit the model or is damaged"):
+        move_to(wider, weights="")
+
+
+def test_h07_an_adapter_of_a_deeper_model_is_refused(folder, tmp_path):
+    deeper = save_tiny_model(tmp_path / "deeper", template=TEMPLATE, layers=2)
+    save(load(ModelSettings(name=str(deeper), adapter="lora")), tmp_path / "kept")
+    (tmp_path / "kept/renshu.json").write_text(json.dumps({"model": str(folder)}))
+    with pytest.raises(ModelError, match=r"is of another model: 14 names differ"):
+        load(ModelSettings(name=str(tmp_path / "kept")))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("renshu.json", "{bad", "renshu.json cannot be read"),
+        ("renshu.json", "{}", "renshu.json has no 'model'"),
+        ("adapter_config.json", "{}", "does not fit the model or is damaged"),
+        ("adapter_model.safetensors", "x", "does not fit the model or is damaged"),
+    ],
+)
+def test_damaged_adapters_are_refused(folder, tmp_path, name, text, reason):
+    save(load(ModelSettings(name=str(folder), adapter="lora")), tmp_path / "kept")
+    (tmp_path / "kept" / name).write_text(text)
+    with pytest.raises(ModelError, match=reason):
+        load(ModelSettings(name=str(tmp_path / "kept")))

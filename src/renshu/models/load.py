@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from renshu.errors import ModelError
-from renshu.models.adapters import add_adapter, has_adapter
+from renshu.models.adapters import add_adapter, fingerprint, has_adapter, load_adapter
 from renshu.models.get import KNOWN, cached
 from renshu.models.settings import Dtype, ModelSettings
 
 EMBEDDED = Path(__file__).parent / "embedded"
-ORIGIN = "renshu.json"  # beside a saved adapter: the model it belongs to
+ORIGIN = "renshu.json"  # beside a saved adapter: the model it belongs to, and a fingerprint of its weights
+LONGEST_REASON = 300  # characters of another library's error
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,8 @@ def load(settings: ModelSettings) -> LoadedModel:
     adapted = adapter_folder is not None or settings.adapter is not None
     model = _from_pretrained(source, settings, _dtype(settings.dtype, device, adapted=adapted))
     if adapter_folder is not None:
-        from peft import PeftModel
-
-        model = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True)
+        _require_base(Path(adapter_folder), origin, model)
+        model = load_adapter(model, adapter_folder)
     elif settings.adapter is not None:
         model = add_adapter(model, settings.adapter)
     disable_dropout(model)
@@ -75,7 +75,8 @@ def save(loaded: LoadedModel, folder: str | Path) -> None:
     loaded.model.save_pretrained(folder, safe_serialization=True)
     loaded.tokenizer.save_pretrained(folder)
     if has_adapter(loaded.model):
-        (folder / ORIGIN).write_text(json.dumps({"model": loaded.origin}) + "\n", encoding="utf-8")
+        record = {"model": loaded.origin, "weights": fingerprint(loaded.model)}
+        (folder / ORIGIN).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def locate(name: str) -> str:
@@ -125,11 +126,23 @@ def _from_pretrained(source: str, settings: ModelSettings, dtype: torch.dtype) -
     from transformers import AutoModelForCausalLM
 
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=settings.trust_remote_code, use_safetensors=True
+        model, found = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=dtype,
+            trust_remote_code=settings.trust_remote_code,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # refused below, by name
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # damaged files, missing packages, the checkpoint's own code
         raise ModelError(_explain(source, error)) from error
+    mismatched = [entry[0] if isinstance(entry, tuple) else entry for entry in found["mismatched_keys"]]
+    if wrong := sorted([*found["missing_keys"], *mismatched]):
+        raise ModelError(
+            f"{source} does not hold the weights that its config.json describes: {len(wrong)} are missing or "
+            f"of another shape, e.g. {wrong[0]}; they would be random"
+        )
+    return model
 
 
 def _tokenizer(source: str, trust_remote_code: bool) -> Any:
@@ -137,7 +150,7 @@ def _tokenizer(source: str, trust_remote_code: bool) -> Any:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # as above
         raise ModelError(_explain(source, error)) from error
     if not tokenizer.is_fast:
         raise ModelError(
@@ -153,7 +166,9 @@ def _explain(source: str, error: Exception) -> str:
             f"{source} wants to run Python code of its own. If you have read it and trust it, "
             "set model.trust_remote_code=true"
         )
-    return f"{source} cannot be loaded: {text.splitlines()[0] if text else type(error).__name__}"
+    short = " ".join(text.split())
+    short = short if len(short) <= LONGEST_REASON else short[:LONGEST_REASON] + " …"
+    return f"{source} cannot be loaded: {short or type(error).__name__}"
 
 
 def _holds_adapter(source: str) -> bool:
@@ -162,11 +177,31 @@ def _holds_adapter(source: str) -> bool:
 
 def _origin(folder: Path) -> str:
     """The model that the adapter in `folder` was trained on."""
+    if (folder / ORIGIN).exists():
+        return str(_member(folder / ORIGIN, "model"))
+    return str(_member(folder / "adapter_config.json", "base_model_name_or_path"))
+
+
+def _require_base(folder: Path, origin: str, model: Any) -> None:
+    """Raise ModelError if the adapter in `folder` was trained on other weights than these."""
+    if not (folder / ORIGIN).exists():
+        return  # another library's adapter says nothing
+    trained_on, here = _member(folder / ORIGIN, "weights", ""), fingerprint(model)
+    if trained_on and here and trained_on != here:
+        raise ModelError(
+            f"{folder} holds an adapter that was trained on other weights than {origin} has now: "
+            "put the original model back"
+        )
+
+
+def _member(path: Path, key: str, default: Any = None) -> Any:
     try:
-        return str(json.loads((folder / ORIGIN).read_text("utf-8"))["model"])
-    except FileNotFoundError:
-        config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-        return str(config["base_model_name_or_path"])
+        value = json.loads(path.read_text("utf-8")).get(key, default)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if value is None:
+        raise ModelError(f"{path} has no {key!r}: the adapter does not say which model it belongs to")
+    return value
 
 
 def _device(name: str) -> torch.device:
