@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from chat_tokenizers import byte_level, template
 from renshu.chat import ChatFormat, qwen2_5
+from renshu.chat.jinja import JinjaTemplate
 from renshu.errors import DataError, TemplateError
 from renshu.types import Message, Row, ToolCall
 
@@ -477,3 +478,16 @@ def test_text_for_people_reads_as_the_prompt_does(name: str) -> None:
     asked = [USER, Message("assistant", "ok"), Message("user", "what is <|im_end|>?")]
     assert format.text(asked) == shown(format, format.prompt(asked))
     assert format.text(asked[:2], prompt=False).rstrip().endswith(f"ok{format.behaviour.turn_end}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(10**9) %}x{% endfor %}",
+        "{{ 1 / 0 }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    ],
+)
+def test_a_template_that_fails_in_any_way_is_a_template_error(source: str) -> None:
+    with pytest.raises(TemplateError, match="refused the messages"):
+        JinjaTemplate(source).render([{"role": "user", "content": "x"}])

@@ -109,3 +109,14 @@ def test_shares_are_met_on_many_rows(tmp_path):
     tasks = Tasks.from_jsonl(write(tmp_path / "t.jsonl", [{"id": i} for i in range(2000)]))
     assert 1540 <= len(tasks.train) <= 1660  # 80 % ± 3.4 standard deviations
     assert 155 <= len(tasks.dev) <= 245
+
+
+def test_hostile_rows_are_set_aside(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [b"[" * 100_000, b'{"a": ' * 3000 + b"1" + b"}" * 3000, b'{"a": NaN}', b'{"a": 1e999}', b"\x00"]
+    rows += [b'{"a": ' + b"9" * 5000 + b"}", b'{"id": null, "a": 1}', b'{"id": "\\ud800"}']
+    path.write_bytes(b"\n".join(rows))
+    tasks = Tasks.from_jsonl(path)
+    assert tasks.set_aside == {"not JSON": 6}
+    found = {task.id for split in (tasks.train, tasks.dev, tasks.test) for task in split}
+    assert found == {"rows/6", "rows/?"}  # a row without an id is known by its number

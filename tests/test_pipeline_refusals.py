@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from renshu.errors import ConfigError, ContextOverflow, ContractError, DataError, ModelError, TemplateError
+from renshu.errors import (
+    ConfigError,
+    ContextOverflow,
+    ContractError,
+    DataError,
+    InfrastructureError,
+    ModelError,
+    TemplateError,
+)
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.train import train_recipe
 from tiny_models import qwen_template, save_tiny_model
@@ -201,3 +209,69 @@ def test_dialogues_are_read_in_openai_form(tmp_path):
             [{"type": "function"}],
         )
     ]
+
+
+def test_dialogues_of_wrong_types_are_set_aside_by_reason(tmp_path):
+    from renshu.pipeline.dialogues import read_dialogues
+
+    said = {"role": "assistant", "content": "x"}
+
+    def call(**function):
+        return {"role": "assistant", "tool_calls": [{"function": function}]}
+
+    rows = [
+        [1],
+        {"messages": 5},
+        {"messages": [5]},
+        {"messages": [said | {"reasoning": 5}]},
+        {"messages": [said | {"name": 5}]},
+        {"messages": [call(name=5, arguments={})]},
+        {"messages": [call(name="f", arguments="[1]")]},
+        {"messages": [call(name="f", arguments={"x": float("nan")})]},
+        {"messages": [said], "tools": 5},
+        {"messages": [said], "tools": "{bad"},
+        *({"messages": [said], "tools": tools} for tools in (None, "", " ", "[]", "null", [])),
+        {"messages": [said], "tools": '[{"name": "f"}]'},
+    ]
+    path = tmp_path / "d.jsonl"
+    path.write_text("\n".join([*map(json.dumps, rows), "[" * 100_000]), encoding="utf-8")
+    read = read_dialogues(path)
+    assert read.set_aside == {
+        "no object with a list of messages": 2,
+        "a message that is no object": 1,
+        "reasoning that is a int": 1,
+        "name that is a int": 1,
+        "a call without a name": 1,
+        "arguments that are no object": 1,
+        "NaN, which is not JSON": 1,
+        "tools that are no list of objects": 1,
+        "tools that are not JSON": 1,
+        "not JSON": 1,
+    }
+    assert [tools for _, tools in read.items] == [[]] * 6 + [[{"name": "f"}]]
+
+
+def test_environment_files_and_modules_that_fail(play, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"bell.py cannot be run: SystemExit: 0"):
+        play(environment="raise SystemExit(0)")
+    with pytest.raises(ConfigError, match=r"bell.py cannot be run: SyntaxError"):
+        play(environment="def")
+    with pytest.raises(ConfigError, match=r"env: \.\. cannot be imported: TypeError"):
+        play("env=..:Bell")
+    (tmp_path / "brokenmodule.py").write_text("def")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"env: brokenmodule cannot be imported: SyntaxError"):
+        play("env=brokenmodule:Bell")
+
+
+def test_a_setup_or_a_draw_that_fails_on_a_later_task_is_named(play):
+    later = ECHO.replace('return "go"', 'return "go" if "/4" not in task.id else 1 / 0')
+    with pytest.raises(InfrastructureError, match=r"Bell.setup, task draw/train/4: ZeroDivisionError"):
+        play(environment=later)
+    with pytest.raises(DataError, match=r"task draw/train/0 cannot be made: ZeroDivisionError"):
+        play(environment=ECHO.replace("random.randint(0, 99)", "1 / 0"))
+
+
+def test_a_home_that_does_not_exist(play):
+    with pytest.raises(ConfigError, match=r"out: ~nobody-of-that-name/x: "):
+        play("out=~nobody-of-that-name/x")

@@ -32,7 +32,9 @@ def chat(
     quiet()
     console = Console()
     found = find_target(target)
-    agent = build_agent(found.model, found.base)
+    agent = build_agent(found.model, found.base, found.weights)
+    if found.note:
+        console.print(found.note, style="dim")
     environment: type[Environment] = Bare
     problem = Task("chat/0")
     if env is not None or found.recipe is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -107,14 +108,15 @@ class Tasks:
         for number, line in enumerate(_lines(path)):
             try:
                 row = _read_row(line, split_by)
-                identity = f"{path.stem}/{row.get('id', number)}"
+                told = number if row.get("id") is None else row["id"]
+                identity = f"{path.stem}/{told}".encode("utf-8", "replace").decode()  # seeds are made of it
                 if identity in seen:
                     raise ValueError("repeated id")
             except ValueError as reason:
                 set_aside[str(reason)] += 1
                 continue
             seen.add(identity)
-            splits[_split_of({"id": number, **row}[split_by], split_by, shares)].append(Task(identity, row))
+            splits[_split_of({**row, "id": told}[split_by], split_by, shares)].append(Task(identity, row))
         if not seen:
             detail = ", ".join(f"{reason}: {count} rows" for reason, count in set_aside.items())
             raise DataError(
@@ -138,8 +140,8 @@ def _lines(path: Path) -> list[str]:
 def _read_row(line: str, split_by: str) -> dict[str, Any]:
     """The object on a line. Raises ValueError with the reason to count a row by that cannot be used."""
     try:
-        row = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
+        row = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
         raise ValueError("not JSON") from error
     if not isinstance(row, dict):
         raise ValueError("not an object")
@@ -148,6 +150,11 @@ def _read_row(line: str, split_by: str) -> dict[str, Any]:
     if split_by == "split" and row["split"] not in SPLITS:
         raise ValueError("unknown split")
     return row
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse_constant(text)
 
 
 def _refuse_constant(text: str) -> float:

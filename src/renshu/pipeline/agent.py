@@ -11,6 +11,7 @@ from renshu.engines.choose import engine_for
 from renshu.errors import ConfigError
 from renshu.models import ModelSettings
 from renshu.models.load import LoadedModel, load
+from renshu.train.checkpoint import load_weights
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,15 @@ class Agent:
     engine: Engine
 
 
-def build_agent(settings: ModelSettings, base: str | Path = ".") -> Agent:
+def build_agent(settings: ModelSettings, base: str | Path = ".", weights: Path | None = None) -> Agent:
     """Load the model and what belongs to it. base: the folder that a relative template path starts from.
 
-    Raises ModelError, or TemplateError if the tokenizer has no chat template.
+    weights: a checkpoint to put into the model. Raises ModelError, CheckpointError if the weights are of
+    another model, or TemplateError if the tokenizer has no chat template.
     """
     loaded = load(settings)
+    if weights is not None:
+        load_weights(weights, loaded.model)
     chat = ChatFormat(
         loaded.tokenizer, _template(settings.template, Path(base)), settings.thoughts, eos_ids=loaded.eos_ids
     )

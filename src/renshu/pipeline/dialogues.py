@@ -98,12 +98,14 @@ def read_dialogues(path: Path) -> Dialogues:
     set_aside: Counter[str] = Counter()
     for line in lines:
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_constant=_refuse_constant)
+            if not isinstance(row, dict) or not isinstance(row.get("messages", []), list):
+                raise ValueError("no object with a list of messages")
             messages = [_message(message) for message in row["messages"]]
             if not any(message.role == "assistant" for message in messages):
                 raise ValueError("no assistant turn")
-            items.append((messages, row.get("tools") or []))
-        except json.JSONDecodeError:
+            items.append((messages, _tools(row.get("tools"))))
+        except (json.JSONDecodeError, RecursionError):
             set_aside["not JSON"] += 1
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             set_aside[f"no key {error}" if isinstance(error, KeyError) else str(error)] += 1
@@ -115,28 +117,56 @@ def read_dialogues(path: Path) -> Dialogues:
     return Dialogues(items, set_aside)
 
 
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text}, which is not JSON")
+
+
+def _tools(value: Any) -> list[Mapping[str, Any]]:
+    """Schemas, or JSON text that holds them; blank is none. Raises ValueError."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else None
+        except json.JSONDecodeError:
+            raise ValueError("tools that are not JSON") from None
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        raise ValueError("tools that are no list of objects")
+    return value
+
+
+def _text(data: Mapping[str, Any], *keys: str) -> str | None:
+    """The first of the keys that says something. Raises ValueError if that is no text."""
+    value = next((data[key] for key in keys if data.get(key) is not None), None)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{keys[0]} that is a {type(value).__name__}")
+    return value
+
+
 def _message(data: Mapping[str, Any]) -> Message:
     """Raises ValueError, TypeError or KeyError for what is no message."""
-    role, content = data["role"], data.get("content")
+    if not isinstance(data, dict):
+        raise ValueError("a message that is no object")
+    role = data["role"]
     if role not in ROLES:
         raise ValueError(f"unknown role {role!r}")
-    if content is not None and not isinstance(content, str):
-        raise ValueError(f"content that is a {type(content).__name__}")
     return Message(
         role=role,
-        content=content or "",
-        reasoning=data.get("reasoning") or data.get("reasoning_content"),
+        content=_text(data, "content") or "",
+        reasoning=_text(data, "reasoning", "reasoning_content") or None,
         tool_calls=tuple(_call(call) for call in data.get("tool_calls") or ()),
-        tool_call_id=data.get("tool_call_id"),
-        name=data.get("name"),
+        tool_call_id=_text(data, "tool_call_id"),
+        name=_text(data, "name"),
     )
 
 
 def _call(data: Mapping[str, Any]) -> ToolCall:
     function = data.get("function", data)
-    arguments = function["arguments"]
+    arguments, name = function["arguments"], function["name"]
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = json.loads(arguments, parse_constant=_refuse_constant)
     if not isinstance(arguments, dict):
         raise ValueError("arguments that are no object")
-    return ToolCall(function["name"], arguments, data.get("id") or "")
+    if not isinstance(name, str) or not name:
+        raise ValueError("a call without a name")
+    return ToolCall(name, arguments, _text(data, "id") or "")

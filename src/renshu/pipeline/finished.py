@@ -1,4 +1,4 @@
-"""Using what a run has kept."""
+"""Using what a run has kept, also one that was broken off."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from renshu.models import ModelSettings
 from renshu.pipeline.environments import load_environment
 from renshu.pipeline.recipe import Recipe, read_recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
+from renshu.train.checkpoint import is_complete
 from renshu.types import Task
 
 
@@ -18,25 +19,44 @@ from renshu.types import Task
 class Target:
     """A model to evaluate or to talk with. recipe: of the run it comes from, None for a bare model.
 
-    base: the folder that relative paths of the recipe start from.
+    base: the folder that relative paths of the recipe start from. weights: of a run that did not come to its
+    end, the best so far, to be put into the model; else None.
     """
 
     model: ModelSettings
     base: Path
     recipe: Recipe | None
+    weights: Path | None = None
+
+    @property
+    def note(self) -> str | None:
+        """What a user should know before using it."""
+        broken_off = "the run did not come to its end: this is the best it has kept so far"
+        return broken_off if self.weights is not None else None
 
 
 def find_target(name: str) -> Target:
     """The kept model of a run, or a model by name or folder. Raises ConfigError if nothing was kept."""
     if not is_run(name):
+        _refuse_misspelt(Path(name))
         return Target(ModelSettings(name=name), Path(), None)
     run = RunFolder(name)
     recipe = read_recipe(str(run.path / "recipe.resolved.yaml"))
-    final = run.path / "checkpoints" / "final"
-    if not final.is_dir():
+    base = Path(str(run.read_json("provenance.json").get("base", "")))
+    final, best = run.path / "checkpoints" / "final", run.path / "checkpoints" / "best"
+    if is_complete(final):
+        model = recipe.model.model_copy(update={"name": str(final), "adapter": None})
+        return Target(model, base, recipe)
+    if not is_complete(best):
         raise ConfigError(f"{run.path} has kept no model: its training did not come to an end")
-    model = recipe.model.model_copy(update={"name": str(final), "adapter": None})
-    return Target(model, Path(run.read_json("provenance.json")["base"]), recipe)
+    return Target(recipe.model, base, recipe, best)
+
+
+def _refuse_misspelt(path: Path) -> None:
+    """Raise ConfigError for what is neither here nor a name to look up on the hub: its folder is here."""
+    if not path.exists() and path.parent.name and path.parent.is_dir():
+        here = ", ".join(sorted(entry.name for entry in path.parent.iterdir() if entry.is_dir())[:10])
+        raise ConfigError(f"{path}: no such folder; {path.parent} holds {here or 'none'}")
 
 
 def environment_for(target: Target, name: str | None) -> type[Environment]:

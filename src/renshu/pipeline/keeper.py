@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from renshu.models.load import LoadedModel, save
-from renshu.train.checkpoint import atomic_folder
+from renshu.train.checkpoint import atomic_folder, load_weights
 from renshu.train.optimiser import trainable
 
 
@@ -45,10 +44,7 @@ class Keeper:
     def finish(self) -> Mark:
         """Put the best weights back in place, write them as a model of their own, and say which they are."""
         assert self.best is not None, "nothing was offered"
-        weights = load_file(self.folder / "best" / "trainable.safetensors")
-        with torch.no_grad():
-            for name, parameter in trainable(self.loaded.model).items():
-                parameter.copy_(weights[name])
+        load_weights(self.folder / "best", self.loaded.model)
         with atomic_folder(self.folder / "final") as temporary:
             save(self.loaded, temporary)
         return self.best

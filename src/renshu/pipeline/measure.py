@@ -40,7 +40,9 @@ def measure(
     assert environment.tasks is not None
     settings = target.recipe.eval if target.recipe is not None else EvaluationSettings()
     chosen = environment.tasks.split(split)[: tasks or settings.tasks]
-    agent = build_agent(target.model, target.base)
+    agent = build_agent(target.model, target.base, target.weights)
+    if target.note:
+        watcher.noted(target.note)
     check_prompts(environment, agent.chat, agent.engine.context)
     if log is not None:
         log.unlink(missing_ok=True)

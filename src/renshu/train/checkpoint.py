@@ -145,6 +145,15 @@ def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None =
 
     Raises CheckpointError if it is incomplete, or its names or shapes are not those of the model.
     """
+    load_weights(path, model)
+    if optimiser is not None:
+        _load_moments(path, trainable(model), optimiser)
+    state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return state
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Put a checkpoint's parameters in place. Raises CheckpointError as `load` does."""
     if not is_complete(path):
         raise CheckpointError(
             f"{path} is incomplete: it was not written to its end; take an earlier checkpoint"
@@ -155,10 +164,6 @@ def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None =
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
-    if optimiser is not None:
-        _load_moments(path, parameters, optimiser)
-    state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    return state
 
 
 def _check_fit(path: Path, weights: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
