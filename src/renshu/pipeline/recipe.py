@@ -23,7 +23,9 @@ from renshu.models import ModelSettings
 class SampleSettings(StrictModel):
     """How episodes of a stage are sampled.
 
-    max_tokens: tokens the model may sample in one episode, over all its turns.
+    max_tokens: tokens the model may sample in one episode, over all its turns. turns: its replies, if fewer
+    than the environment allows. seconds: of wall clock, looked at between turns (runs then depend on the
+    machine).
     """
 
     max_tokens: int = Field(512, ge=1)
@@ -31,6 +33,8 @@ class SampleSettings(StrictModel):
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0)
     min_p: float = Field(0.0, ge=0, le=1)
+    turns: int | None = Field(None, ge=1)
+    seconds: float | None = Field(None, gt=0)
 
 
 class StopWhen(StrictModel):

@@ -17,7 +17,7 @@ from renshu.pipeline.keeper import Keeper, Mark
 from renshu.pipeline.recipe import Recipe, Stage, StopWhen
 from renshu.pipeline.record import Recorder
 from renshu.pipeline.watch import Watcher
-from renshu.rollout import collect
+from renshu.rollout import Limits, collect
 from renshu.seeding import generator, stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer
 from renshu.train import train as run_loop
@@ -160,6 +160,7 @@ def _practice(stand: Stand, stage: Stage) -> tuple[Trainer[Any], Source]:
             order(step),
             group=config.group,
             sampling=sampling,
+            limits=Limits(turns=stage.sample.turns, seconds=stage.sample.seconds),
             seed=seed,
             step=step,
         )
