@@ -150,7 +150,7 @@ def _practice(stand: Stand, stage: Stage) -> tuple[Trainer[Any], Source]:
     model = stand.agent.loaded.model
     reference = reference_of(model) if "reference" in algorithm.needs else None
     order = TaskOrder(stand.environment.tasks.split("train"), config.tasks_per_step, seed)
-    sampling = Sampling(**sample.model_dump(), stop_ids=stand.agent.chat.stop_ids)
+    sampling = Sampling(**sample.model_dump(exclude={"turns", "seconds"}), stop_ids=stand.agent.chat.stop_ids)
 
     def source(step: int) -> Sequence[Group]:
         return collect(
