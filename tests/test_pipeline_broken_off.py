@@ -17,6 +17,14 @@ from tiny_runs import write_recipe
 STAGES = [{"name": "warm-up", "sft": {"demonstrations": 16, "epochs": 24, "learning_rate": 0.1}}]
 
 
+def test_a_log_never_takes_the_place_of_a_file(tmp_path):
+    mine = tmp_path / "notes.txt"
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match=r"notes\.txt is there already"):
+        measure("embedded", log=mine)
+    assert mine.read_text() == "mine"
+
+
 class Notes(Watcher):
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -33,6 +33,8 @@ def measure(
     """
     if split not in SPLITS:
         raise ConfigError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
+    if log is not None and log.exists():
+        raise ConfigError(f"{log} is there already; name another file for the log")
     watcher = watcher or Watcher()
     target = find_target(name)
     environment = environment_for(target, env)
@@ -44,8 +46,6 @@ def measure(
     if target.note:
         watcher.noted(target.note)
     check_prompts(environment, agent.chat, agent.engine.context)
-    if log is not None:
-        log.unlink(missing_ok=True)
     arm = Path(name).name
     result = evaluate(
         agent.engine,
