@@ -1,0 +1,133 @@
+"""The embedded model: what its files promise, and what its pretraining data must not contain."""
+
+import hashlib
+import json
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from transformers import AutoTokenizer
+
+from renshu.chat import ChatFormat, qwen2_5
+from renshu.envs import flights, repairs
+from renshu.types import Message, ToolCall
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "src/renshu/models/embedded"
+sys.path.append(str(ROOT / "pretrain"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(FOLDER)
+
+
+def test_weights_are_small_and_the_ones_the_log_ends_with():
+    weights = FOLDER / "model.safetensors"
+    assert weights.stat().st_size <= 8_000_000
+    last = json.loads((ROOT / "pretrain/log.jsonl").read_text().splitlines()[-1])
+    assert last["sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
+
+
+def test_context():
+    assert json.loads((FOLDER / "config.json").read_text())["max_position_embeddings"] >= 4096
+
+
+def test_template_is_qwens_byte_for_byte(tokenizer):
+    assert tokenizer.chat_template == qwen2_5()
+    digest = hashlib.sha256(tokenizer.chat_template.encode()).hexdigest()
+    assert digest == "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f"
+
+
+def test_digits_are_single_and_chinese_round_trips(tokenizer):
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("$9750")] == ["$", "9", "7", "5", "0"]
+    for text in ("訂下週去東京的便宜機票，早上出發。", "été – naïve", "a\t b\n\n c", "🛫 {}[]"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_tags_are_text_and_control_tokens_are_not(tokenizer):
+    ids = tokenizer.encode("<tool_call></tool_call><think></think><tool_response></tool_response><|im_end|>")
+    assert len(ids) == 7
+    assert tokenizer.decode(ids, skip_special_tokens=True).startswith("<tool_call></tool_call><think>")
+    assert "<|im_end|>" not in tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def test_a_word_has_the_same_tokens_behind_a_space_and_a_quote(tokenizer):
+    word = tokenizer.encode("Tokyo")
+    for text in ("to Tokyo", '"Tokyo"'):
+        ids = tokenizer.encode(text)
+        assert any(ids[i : i + len(word)] == word for i in range(len(ids)))
+
+
+def test_pretraining_dialogues_read_as_the_template_renders_them(tokenizer):
+    from dialogues import Dialogue, schema
+
+    tool = schema("grade", "Grade a pan.", [("roof", "string", "Wide roof."), ("n", "integer", "")])
+    dialogue = Dialogue("You help.", [tool])
+    dialogue.user("Grade it.")
+    dialogue.assistant(thought="lowest $\nA $1 take A $1", call=("grade", {"roof": "A", "n": 3}))
+    dialogue.tool("ok")
+    dialogue.assistant("Done.")
+    call = ToolCall("grade", {"roof": "A", "n": 3})
+    messages = [
+        Message("system", "You help."),
+        Message("user", "Grade it."),
+        Message("assistant", reasoning="lowest $\nA $1 take A $1", tool_calls=(call,)),
+        Message("tool", "ok", name="grade"),
+        Message("assistant", "Done."),
+    ]
+    row = ChatFormat(tokenizer).supervised(messages, [tool])
+    assert tokenizer.decode(row.ids) == "".join(text for text, _ in dialogue.pieces).rstrip("\n")
+    trained = tokenizer.decode([i for i, t in zip(row.ids, row.trained, strict=True) if t])
+    assert trained == "".join(text for text, trained in dialogue.pieces if trained)
+
+
+def test_environments_never_occur_in_pretraining_data():
+    from dialogues import ask_task, drill, pick_task
+
+    rng = Random(11)
+    makers = (lambda: pick_task(rng, 6), lambda: ask_task(rng), lambda: drill(rng, 6))
+    text = " ".join(piece for _ in range(700) for make in makers for piece, _ in make())
+    words = set(re.findall(r"[a-z]+", text.lower()))
+    own = {"flight", "flights", "cheapest", "fare", "calendar", "search", "book", "friday", "noon sharp"}
+    own |= {
+        "direct",
+        "stops",
+        "tokyo",
+        "locate",
+        "crew",
+        "profile",
+        "assign",
+        "worker",
+        "queue",
+        "job",
+        "van",
+    }
+    own |= {name.lower() for name in (*flights.CITIES, *repairs.WORKERS, *repairs.SITES, *repairs.SKILLS)}
+    assert words & own == set()
+
+
+def test_scan_finds_the_best_row_that_fits():
+    from tables import make_need, make_table
+
+    rng = Random(3)
+    for _ in range(200):
+        table = make_table(rng, rng.randint(2, 8))
+        need = make_need(rng, table, rng.randint(0, 2))
+        thought, best = table.scan(need)
+        column = table.column(need.unit)
+        fitting = [i for i in range(len(table.ids)) if table.fits(i, need)]
+        lines = thought.split("\n")[1:]
+        assert [line.startswith(table.row(i)) for i, line in enumerate(lines)] == [True] * len(table.ids)
+        verdicts = [line[len(table.row(i)) + 1 :].split(" ")[0] for i, line in enumerate(lines)]
+        assert [verdict != "no" for verdict in verdicts] == [i in fitting for i in range(len(lines))]
+        if not fitting:
+            assert best is None
+            continue
+        choose = min if need.lowest else max
+        assert best == choose(fitting, key=lambda i: table.cells[i][column])
+        taken = [table.cells[i][column] for i, verdict in enumerate(verdicts) if verdict == "take"]
+        assert all((b < a) == need.lowest for a, b in pairwise(taken))
