@@ -33,9 +33,9 @@ REQUESTS = (
     "{city}, {day}: book the cheapest flight",
 )
 WORDINGS = {
-    "morning": ("before noon", "in the morning"),
-    "afternoon": ("after noon", "past noon"),
-    "direct": ("non-stop", "without stops", "direct only"),
+    "morning": ("before noon", "in the morning", "a morning flight"),
+    "afternoon": ("after noon", "in the afternoon", "an afternoon flight"),
+    "direct": ("non-stop", "direct only", "a direct one"),
     "under": ("under ${limit}", "for less than ${limit}"),
 }
 

@@ -59,9 +59,9 @@ REQUESTS = (
     "Job {job} is urgent. Assign the worker with the shortest queue",
 )
 WORDINGS = {
-    "lift": ("able to mend lifts", "skilled with lifts"),
-    "pump": ("able to mend pumps", "skilled with pumps"),
-    "gate": ("able to mend gates", "skilled with gates"),
+    "lift": ("able to mend a lift", "lift skill needed"),
+    "pump": ("able to mend a pump", "pump skill needed"),
+    "gate": ("able to mend a gate", "gate skill needed"),
     "van": ("with a van", "van needed"),
     "under": ("queue under {limit}", "queue below {limit}"),
 }
