@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 import sys
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -82,14 +81,14 @@ def test_pretraining_dialogues_read_as_the_template_renders_them(tokenizer):
     row = ChatFormat(tokenizer).supervised(messages, [tool])
     assert tokenizer.decode(row.ids) == "".join(text for text, _ in dialogue.pieces).rstrip("\n")
     trained = tokenizer.decode([i for i, t in zip(row.ids, row.trained, strict=True) if t])
-    assert trained == "".join(text for text, trained in dialogue.pieces if trained)
+    assert trained == "".join(text for text, role in dialogue.pieces if role is not None)
 
 
 def test_environments_never_occur_in_pretraining_data():
-    from dialogues import ask_task, drill, pick_task
+    from dialogues import ask_task, pick_task
 
     rng = Random(11)
-    makers = (lambda: pick_task(rng, 6), lambda: ask_task(rng), lambda: drill(rng, 6))
+    makers = (lambda: pick_task(rng, 6), lambda: pick_task(rng, 6, unasked=True), lambda: ask_task(rng))
     text = " ".join(piece for _ in range(700) for make in makers for piece, _ in make())
     words = set(re.findall(r"[a-z]+", text.lower()))
     own = {"flight", "flights", "cheapest", "fare", "calendar", "search", "book", "friday", "noon sharp"}
@@ -110,24 +109,28 @@ def test_environments_never_occur_in_pretraining_data():
     assert words & own == set()
 
 
-def test_scan_finds_the_best_row_that_fits():
-    from tables import make_need, make_table
+def test_tables_in_order_and_filtered():
+    from tables import Table
+
+    table = Table(("A1", "B2", "C3"), ("word", "number:$"), (("red", 30), ("blue", 10), ("red", 20)))
+    assert table.only(["red"]).ordered("$", lowest=True).text() == "C3 red $20\nA1 red $30"
+    assert table.ordered("$", lowest=False).ids == ("A1", "C3", "B2")
+
+
+def test_careful_dialogues_pass_what_was_asked_and_take_the_first_row():
+    from dialogues import pick_task
 
     rng = Random(3)
     for _ in range(200):
-        table = make_table(rng, rng.randint(2, 8))
-        need = make_need(rng, table, rng.randint(0, 2))
-        thought, best = table.scan(need)
-        column = table.column(need.unit)
-        fitting = [i for i in range(len(table.ids)) if table.fits(i, need)]
-        lines = thought.split("\n")[1:]
-        assert [line.startswith(table.row(i)) for i, line in enumerate(lines)] == [True] * len(table.ids)
-        verdicts = [line[len(table.row(i)) + 1 :].split(" ")[0] for i, line in enumerate(lines)]
-        assert [verdict != "no" for verdict in verdicts] == [i in fitting for i in range(len(lines))]
-        if not fitting:
-            assert best is None
-            continue
-        choose = min if need.lowest else max
-        assert best == choose(fitting, key=lambda i: table.cells[i][column])
-        taken = [table.cells[i][column] for i, verdict in enumerate(verdicts) if verdict == "take"]
-        assert all((b < a) == need.lowest for a, b in pairwise(taken))
+        text = "".join(text for text, _ in pick_task(rng, 6, careful=1.0, unasked=True))
+        tools, calls = text.split("\n</tools>")[0], re.findall(r"<tool_call>\n({.*})\n</tool_call><", text)
+        schemas = [json.loads(line)["function"] for line in tools.split("\n") if line.startswith('{"type')]
+        listing, act = (json.loads(call) for call in calls[-2:])
+        (lister,) = [schema for schema in schemas if schema["name"] == listing["name"]]
+        request = text.split("<|im_start|>user\n")[1].split("<|im_end|>")[0]
+        for name, kind in lister["parameters"]["properties"].items():
+            asked = [value for value in kind.get("enum", ()) if value in request]
+            if "enum" in kind and not asked:
+                assert name not in listing["arguments"]
+        table = text.split("<tool_response>\n")[-2].split("\n</tool_response>")[0]
+        assert list(act["arguments"].values()) == [table.split(" ")[0]]
