@@ -146,7 +146,7 @@ def parameter(rng: Random, taken: set[str], of: str | int = "") -> tuple[str, st
     )
 
 
-def pick_task(rng: Random, most: int, careful: float = 0.8, *, unasked: bool = False) -> list[Piece]:
+def pick_task(rng: Random, most: int, careful: float = 0.8) -> list[Piece]:
     """Look something up (0-2 times), list candidates, act on the first, report.
 
     The careful share passes the optional arguments that the request asks for; the others leave them out.
@@ -170,8 +170,6 @@ def pick_task(rng: Random, most: int, careful: float = 0.8, *, unasked: bool = F
 
     table = make_table(rng, rng.randint(max(2, most - 3), most))
     asked, options, chosen = make_options(rng, table, taken)
-    if unasked:
-        options = shuffled(rng, options | make_unasked(rng, taken))
     lister = schema(order[lookups], describe(rng), listing)
     lister["function"]["parameters"]["properties"] |= options
     act, other = parameter(rng, set()), parameter(rng, set())
@@ -192,7 +190,7 @@ def pick_task(rng: Random, most: int, careful: float = 0.8, *, unasked: bool = F
         dialogue.tool(result)
     arguments = dict(zip([p for p, _, _ in listing], [*direct, *looked], strict=True))
     if rng.random() < careful:
-        arguments |= {name: chosen[name] for name in options if name in chosen}
+        arguments |= chosen
         table = table.only(asked.words).ordered(asked.unit, lowest=asked.lowest)
     dialogue.assistant(call=(order[lookups], arguments))
     dialogue.tool(table.text())
@@ -201,17 +199,6 @@ def pick_task(rng: Random, most: int, careful: float = 0.8, *, unasked: bool = F
     dialogue.tool(rng.choice(["ok", f"ok {first}", "done", f"{rng.choice(VERBS)} {first}"]))
     dialogue.assistant(rng.choice([f"Done: {first}.", f"{first} it is.", f"{verb}: {first}."]))
     return dialogue.pieces
-
-
-PHRASES = (
-    "{word}",
-    "{word} only",
-    "must be {word}",
-    "a {word} one",
-    "in the {word}",
-    "with a {word}",
-    "{word} needed",
-)
 
 
 @dataclass(frozen=True)
@@ -245,26 +232,8 @@ def make_options(
             options[name]["default"] = next((v for v in values if v != right), values[0])
         chosen[name] = right
     parts = [f"{'lowest' if lowest else 'highest'} {unit}"]
-    parts += [rng.choice(PHRASES).format(word=word) for word in words]
+    parts += [rng.choice([word, f"{word} only", f"must be {word}"]) for word in words]
     return Asked(rng.choice([", ", " and "]).join(parts), unit, lowest, tuple(words)), options, chosen
-
-
-def make_unasked(rng: Random, taken: set[str]) -> dict[str, dict[str, Any]]:
-    """Optional parameters that the request says nothing about: the right thing is to leave them out."""
-    options = {}
-    for _ in range(rng.randint(0, 2)):
-        values = rng.sample([*ADJECTIVES, *NOUNS], rng.randint(2, 3))
-        name = parameter(rng, taken)[0]
-        options[name] = {"type": "string", "enum": values}
-        if rng.random() < 0.7:
-            options[name]["default"] = values[0]
-    return options
-
-
-def shuffled(rng: Random, options: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    names = list(options)
-    rng.shuffle(names)
-    return {name: options[name] for name in names}
 
 
 def request(rng: Random, verb: str, labels: list[str], phrases: list[str | int], asked: str) -> str:

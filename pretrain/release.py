@@ -20,7 +20,7 @@ EMBEDDED = HERE.parent / "src/renshu/models/embedded"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--from", dest="build", type=Path, default=HERE / "build")
-    parser.add_argument("--stage", default="options")
+    parser.add_argument("--stage", default="dialogues")
     options = parser.parse_args()
     model = LlamaForCausalLM.from_pretrained(options.build / options.stage, dtype=torch.float32)
     model.generation_config = GenerationConfig(

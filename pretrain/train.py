@@ -47,7 +47,6 @@ STAGES = [
     Stage("recall", 1.2, 3e-3, 3072, (0, 0), {"recall": 1}),
     Stage("echo", 2.3, 3e-3, 3072, (0, 0), {"echo": 3, "recall": 1}),
     Stage("dialogues", 22, 2e-3, 3072, (3, 8), {"echo": 1, "ask": 2, "pick": 6}),
-    Stage("options", 11, 1e-3, 3072, (4, 8), {"ask": 1, "options": 8}),
 ]
 
 
@@ -117,9 +116,7 @@ def sample(
         return recall(rng, vocabulary)
     if kind == "echo":
         return echo(rng, vocabulary, encode.digits)
-    if kind == "ask":
-        return encode(ask_task(rng))
-    return encode(pick_task(rng, most, unasked=kind == "options"))
+    return encode(ask_task(rng) if kind == "ask" else pick_task(rng, most))
 
 
 def batches(
@@ -204,7 +201,6 @@ def measure(
 KINDS = {
     "ask": ask_task,
     "pick": lambda rng: pick_task(rng, 8, careful=1.0),
-    "options": lambda rng: pick_task(rng, 8, careful=1.0, unasked=True),
 }
 
 
@@ -250,7 +246,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the minutes of every stage")
-    parser.add_argument("--until", default="options")
+    parser.add_argument("--until", default="dialogues")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(options.threads)

@@ -88,7 +88,7 @@ def test_environments_never_occur_in_pretraining_data():
     from dialogues import ask_task, pick_task
 
     rng = Random(11)
-    makers = (lambda: pick_task(rng, 6), lambda: pick_task(rng, 6, unasked=True), lambda: ask_task(rng))
+    makers = (lambda: pick_task(rng, 6), lambda: ask_task(rng))
     text = " ".join(piece for _ in range(700) for make in makers for piece, _ in make())
     words = set(re.findall(r"[a-z]+", text.lower()))
     own = {"flight", "flights", "cheapest", "fare", "calendar", "search", "book", "friday", "noon sharp"}
@@ -122,7 +122,7 @@ def test_careful_dialogues_pass_what_was_asked_and_take_the_first_row():
 
     rng = Random(3)
     for _ in range(200):
-        text = "".join(text for text, _ in pick_task(rng, 6, careful=1.0, unasked=True))
+        text = "".join(text for text, _ in pick_task(rng, 6, careful=1.0))
         tools, calls = text.split("\n</tools>")[0], re.findall(r"<tool_call>\n({.*})\n</tool_call><", text)
         schemas = [json.loads(line)["function"] for line in tools.split("\n") if line.startswith('{"type')]
         listing, act = (json.loads(call) for call in calls[-2:])
