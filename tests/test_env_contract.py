@@ -7,6 +7,7 @@ import pytest
 from renshu.envs import Environment, Tasks, call, check_env, require_env, reward, say, success
 from renshu.errors import ContractError, InfrastructureError
 from renshu.tools import tool
+from renshu.types import Task
 
 
 class Lamp(Environment):
@@ -200,3 +201,14 @@ def test_a_task_that_cannot_be_made_is_named():
     tasks = Tasks.generated(lambda random: {"x": 1 / 0}, train=1, dev=1, test=1, name="zero")
     with pytest.raises(DataError, match="task zero/train/0 cannot be made: ZeroDivisionError"):
         tasks.split("train")[0]
+
+
+@pytest.mark.parametrize("method", ["solve", "hurried"])
+def test_what_a_class_lacks_is_named(method):
+    class Bare(Environment):
+        pass
+
+    with pytest.raises(ContractError, match=rf"Bare does not define {method}\(\)"):
+        getattr(Bare(), method)()
+    with pytest.raises(ContractError, match=r"Bare does not define setup\(\): what the user says first"):
+        Bare().setup(Task("bare/train/0"))

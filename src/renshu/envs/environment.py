@@ -59,7 +59,7 @@ class Environment:
 
     def setup(self, task: Task) -> str:
         """Prepare the episode and return the first user message."""
-        raise NotImplementedError
+        raise self._lacks("setup", "what the user says first")
 
     def user(self, reply: Message) -> str | None:
         """What the user says to a reply without tool calls; None ends the episode."""
@@ -71,11 +71,14 @@ class Environment:
 
     def solve(self) -> Moves:
         """A gold solution, a generator of `think`, `call` and `say`; `yield` gives back the answer's text."""
-        raise NotImplementedError
+        raise self._lacks("solve", "a gold solution")
 
     def hurried(self) -> Moves:
         """A mediocre way to act, for demonstrations that leave something to learn."""
-        raise NotImplementedError
+        raise self._lacks("hurried", "a mediocre way to act")
+
+    def _lacks(self, method: str, what: str) -> ContractError:
+        return ContractError(f"{type(self).__name__} does not define {method}(): {what}")
 
     @classmethod
     def has_script(cls, name: Script) -> bool:
