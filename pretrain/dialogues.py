@@ -1,7 +1,8 @@
 """Random tool dialogues: each a list of (text, trained) pieces in Qwen2.5's chat template.
 
 A user names values, tools are called with them and with what other tools returned, a table comes back, the
-first row is taken. What makes that row the right one, an order and filters, are optional arguments.
+first row is taken. What makes that row the right one, an order and filters, are optional arguments: the call
+has those that the request names and leaves out the others.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tables import Table, make_table, pseudo_word
 from words import ADJECTIVES, NOUNS, PEOPLE, PLACES, VERBS
 
 Role = (
-    Literal["said", "name"] | None
-)  # by the assistant (the name of a tool apart), or by others: not trained
+    Literal["said", "free"] | None
+)  # by the assistant ("free": nothing foretells it), or others: not trained
 Piece = tuple[str, Role]
 
 TOOLS_BEFORE = (
@@ -50,14 +51,18 @@ class Dialogue:
         self.user(f"<tool_response>\n{text}\n</tool_response>")
 
     def assistant(
-        self, text: str = "", thought: str | None = None, call: tuple[str, dict[str, Any]] | None = None
+        self,
+        text: str = "",
+        thought: str | None = None,
+        call: tuple[str, dict[str, Any]] | None = None,
+        role: Role = "said",
     ) -> None:
         self.pieces.append(("<|im_start|>assistant\n", None))
-        self.pieces.append((("" if thought is None else f"<think>\n{thought}\n</think>\n\n") + text, "said"))
+        self.pieces.append((("" if thought is None else f"<think>\n{thought}\n</think>\n\n") + text, role))
         if call:
             arguments = json.dumps(call[1], ensure_ascii=False)
             self.pieces.append(('<tool_call>\n{"name": "', "said"))
-            self.pieces.append((call[0], "name"))
+            self.pieces.append((call[0], "free"))
             self.pieces.append((f'", "arguments": {arguments}}}\n</tool_call>', "said"))
         self.pieces.append(("<|im_end|>", "said"))
         self.pieces.append(("\n", None))
@@ -66,8 +71,14 @@ class Dialogue:
 # --- tools
 
 
-def schema(name: str, description: str, parameters: list[tuple[str, str, str]]) -> dict[str, Any]:
+def schema(
+    name: str,
+    description: str,
+    parameters: list[tuple[str, str, str]],
+    optional: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     properties = {p: {"type": t, "description": d} if d else {"type": t} for p, t, d in parameters}
+    properties |= optional or {}
     return {
         "type": "function",
         "function": {
@@ -89,6 +100,13 @@ def tool_name(rng: Random) -> str:
     if style < 0.75:
         return f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     return rng.choice(NOUNS) if style < 0.9 else pseudo_word(rng).lower()
+
+
+def tool_names(rng: Random, count: int) -> list[str]:
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names[tool_name(rng)] = None
+    return list(names)
 
 
 def describe(rng: Random) -> str:
@@ -146,17 +164,12 @@ def parameter(rng: Random, taken: set[str], of: str | int = "") -> tuple[str, st
     )
 
 
-def pick_task(rng: Random, most: int, careful: float = 0.8) -> list[Piece]:
-    """Look something up (0-2 times), list candidates, act on the first, report.
-
-    The careful share passes the optional arguments that the request asks for; the others leave them out.
+def pick_task(rng: Random, most: int) -> list[Piece]:
+    """Look something up (0-2 times), list candidates in the order and with the filters asked for, act on the
+    first, report.
     """
     lookups = rng.choices([0, 1, 2], [2, 6, 1])[0]
-    names: set[str] = set()
-    while len(names) < lookups + 3:
-        names.add(tool_name(rng))
-    order = list(names)
-    rng.shuffle(order)
+    order = tool_names(rng, lookups + 3)
     taken: set[str] = set()
     phrases: list[str | int] = [
         number(rng) if rng.random() < 0.15 else phrase(rng) for _ in range(lookups + 1)
@@ -169,9 +182,8 @@ def pick_task(rng: Random, most: int, careful: float = 0.8) -> list[Piece]:
     direct = phrases[: len(phrases) - lookups]
 
     table = make_table(rng, rng.randint(max(2, most - 3), most))
-    asked, options, chosen = make_options(rng, table, taken)
-    lister = schema(order[lookups], describe(rng), listing)
-    lister["function"]["parameters"]["properties"] |= options
+    options = make_options(rng, table, taken)
+    lister = schema(order[lookups], describe(rng), listing, options.properties)
     act, other = parameter(rng, set()), parameter(rng, set())
     tools = [schema(name, describe(rng), [p]) for name, p in look_tools]
     extras = [schema(order[lookups + 1], describe(rng), [act])]
@@ -184,60 +196,155 @@ def pick_task(rng: Random, most: int, careful: float = 0.8) -> list[Piece]:
     dialogue = Dialogue(greeting(rng), tools)
     verb = rng.choice(VERBS).capitalize()
     labels = [*(p for p, _, _ in listing[: len(direct)]), *(p for _, (p, _, _) in look_tools)]
-    dialogue.user(request(rng, verb, labels, phrases, asked.text))
+    dialogue.user(request(rng, verb, labels, phrases, options))
     for (name, (param, _, _)), text, result in zip(look_tools, phrases[len(direct) :], looked, strict=True):
         dialogue.assistant(call=(name, {param: text}))
         dialogue.tool(result)
     arguments = dict(zip([p for p, _, _ in listing], [*direct, *looked], strict=True))
-    if rng.random() < careful:
-        arguments |= chosen
-        table = table.only(asked.words).ordered(asked.unit, lowest=asked.lowest)
-    dialogue.assistant(call=(order[lookups], arguments))
-    dialogue.tool(table.text())
-    first = table.ids[0]
+    dialogue.assistant(call=(order[lookups], arguments | options.chosen))
+    dialogue.tool(options.listed.text())
+    first = options.listed.ids[0]
     dialogue.assistant(call=(order[lookups + 1], {act[0]: first}))
     dialogue.tool(rng.choice(["ok", f"ok {first}", "done", f"{rng.choice(VERBS)} {first}"]))
-    dialogue.assistant(rng.choice([f"Done: {first}.", f"{first} it is.", f"{verb}: {first}."]))
+    dialogue.assistant(rng.choice([f"Done: {first}.", f"{first} it is.", f"{verb}: {first}."]), role="free")
+    return dialogue.pieces
+
+
+def list_task(rng: Random) -> list[Piece]:
+    """One call that lists: the drill for optional arguments, short, so that many are seen."""
+    taken: set[str] = set()
+    text = phrase(rng)
+    needed = parameter(rng, taken, text)
+    options = make_options(rng, make_table(rng, 2), taken)
+    names = tool_names(rng, 2)
+    tools = [schema(names[0], describe(rng), [needed], options.properties)]
+    if rng.random() < 0.3:
+        tools.append(schema(names[1], describe(rng), [parameter(rng, set())]))
+    dialogue = Dialogue(greeting(rng), tools)
+    dialogue.user(request(rng, rng.choice(VERBS).capitalize(), [needed[0]], [text], options))
+    dialogue.assistant(call=(names[0], {needed[0]: text} | options.chosen))
     return dialogue.pieces
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What makes a row the right one, and how the user says so."""
+class Options:
+    """Optional parameters of a listing tool, what the user wants of them, in words and as arguments.
 
-    text: str
-    unit: str
-    lowest: bool
+    listed: the rows that such a call returns.
+    """
+
+    properties: dict[str, dict[str, Any]]
     words: tuple[str, ...]
+    best: str
+    needs: tuple[str, ...]
+    chosen: dict[str, Any]
+    listed: Table
 
 
-def make_options(
-    rng: Random, table: Table, taken: set[str]
-) -> tuple[Asked, dict[str, dict[str, Any]], dict[str, str | int]]:
-    """A need that some row of `table` meets, optional parameters to say it with, and their right values."""
+def make_options(rng: Random, table: Table, taken: set[str]) -> Options:
+    """An order by one unit of `table`, and filters, of which few requests name more than one."""
     unit = rng.choice([kind.removeprefix("number:") for kind in table.kinds if kind.startswith("number:")])
     lowest = rng.random() < 0.9
-    row = rng.choice(table.cells)
-    words = [str(cell) for kind, cell in zip(table.kinds, row, strict=True) if kind == "word"]
-    words = [word for word in dict.fromkeys(words) if rng.random() < 0.6]
-    options: dict[str, dict[str, Any]] = {}
-    chosen: dict[str, str | int] = {}
-    for right in [unit, *words]:
+    sort = parameter(rng, taken)[0]
+    others = [rng.choice(NOUNS) for _ in range(rng.randint(1, 2))]
+    properties = {sort: choice_of(rng, [*others, unit])}
+    chosen: dict[str, Any] = {sort: unit}
+    words = filter_words(rng, table)
+    asked = rng.sample(words, min(len(words), rng.choices([0, 1, 2, 3], [4, 4, 2, 1])[0]))
+    if rng.random() < 0.75:  # one list of all filters
         name = parameter(rng, taken)[0]
-        wrong = [rng.choice([*NOUNS, "any", "all"]) for _ in range(rng.randint(1, 2))]
-        values = [*dict.fromkeys([right, *(word for word in wrong if word != right)])]
-        rng.shuffle(values)
-        options[name] = {"type": "string", "enum": values}
+        properties[name] = {"type": "array", "items": {"type": "string", "enum": words}}
         if rng.random() < 0.5:
-            options[name]["default"] = next((v for v in values if v != right), values[0])
-        chosen[name] = right
-    parts = [f"{'lowest' if lowest else 'highest'} {unit}"]
-    parts += [rng.choice([word, f"{word} only", f"must be {word}"]) for word in words]
-    return Asked(rng.choice([", ", " and "]).join(parts), unit, lowest, tuple(words)), options, chosen
+            properties[name]["description"] = f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}"
+        if asked:
+            chosen[name] = asked
+    else:  # a parameter for each
+        free = list(words)
+        while free:
+            group, free = free[:2], free[2:]
+            if len(set(group) & set(asked)) == 2:
+                asked.remove(group[1])
+            name = parameter(rng, taken)[0]
+            properties[name] = choice_of(rng, group, rng.choice(["any", "all", ""]))
+            if word := next((word for word in group if word in asked), None):
+                chosen[name] = word
+    listed = table.only([w for w in asked if w in table.words()]).ordered(unit, lowest=lowest)
+    if not listed.ids:
+        listed = table.ordered(unit, lowest=lowest)
+    best = f"{'lowest' if lowest else 'highest'} {unit}"
+    return Options(properties, tuple(words), best, tuple(asked), chosen, listed)
 
 
-def request(rng: Random, verb: str, labels: list[str], phrases: list[str | int], asked: str) -> str:
-    """The user's words: phrases named by their parameters, in any order, or unnamed, in the order of use."""
+def choice_of(rng: Random, values: list[str], default: str = "") -> dict[str, Any]:
+    """The schema of one of a few words; `default`, or one of the words, is what it is if left out."""
+    values = list(dict.fromkeys([default, *values] if default else values))
+    if not default:
+        rng.shuffle(values)
+    made: dict[str, Any] = {"type": "string", "enum": values}
+    if rng.random() < 0.5:
+        made["description"] = f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}"
+    if default or rng.random() < 0.5:
+        made["default"] = default or values[0]
+    return made
+
+
+def filter_words(rng: Random, table: Table) -> list[str]:
+    """Two to six things that a row can be: words of the table and others, of one word or two."""
+    words = [word for word in table.words() if rng.random() < 0.6]
+    wanted = rng.randint(2, 6)
+    while len(words) < wanted:
+        style = rng.random()
+        if style < 0.35:
+            words.append(rng.choice(ADJECTIVES))
+        elif style < 0.55:
+            words.append(rng.choice(NOUNS))
+        elif style < 0.65:
+            words.append(pseudo_word(rng))
+        elif style < 0.8:
+            words.append(f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}")
+        elif style < 0.9:
+            words.append(f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}")
+        else:  # two that differ in one word
+            noun, pair = rng.choice(NOUNS), rng.sample(ADJECTIVES, 2)
+            words += [f"{pair[0]} {noun}", f"{pair[1]} {noun}"]
+        words = list(dict.fromkeys(words))
+    rng.shuffle(words)
+    return words
+
+
+def say_need(rng: Random, word: str) -> str:
+    style = rng.random()
+    if style < 0.4:
+        return word
+    if style < 0.7:
+        return rng.choice(
+            [f"{word} only", f"must be {word}", f"it must be {word}", f"but {word}", f"with {word}"]
+        )
+    return rng.choice(
+        [
+            f"{rng.choice(VERBS)} {word}",
+            f"{word} {rng.choice(NOUNS)}",
+            f"{word} {rng.choice(ADJECTIVES)}",
+            f"a {rng.choice(NOUNS)} {word}",
+            f"it must {rng.choice(VERBS)} {word}",
+            f"able to {rng.choice(VERBS)} {word}",
+        ]
+    )
+
+
+def request(rng: Random, verb: str, labels: list[str], phrases: list[str | int], options: Options) -> str:
+    """The user's words: phrases named by their parameters, in any order, or unnamed, in the order of use;
+    what the row must be; and at times a limit, which no argument can say. No filter is named by chance.
+    """
+    unasked = [word for word in options.words if word not in options.needs]
+    for _ in range(50):
+        text = _request(rng, verb, labels, phrases, options)
+        if not any(f" {word} " in f" {text.replace(',', ' ').replace('.', ' ')} " for word in unasked):
+            break
+    return text
+
+
+def _request(rng: Random, verb: str, labels: list[str], phrases: list[str | int], options: Options) -> str:
     noun = rng.choice(NOUNS)
     if rng.random() < 0.5:
         said = [f"{label} {text}" for label, text in zip(labels, phrases, strict=True)]
@@ -245,12 +352,19 @@ def request(rng: Random, verb: str, labels: list[str], phrases: list[str | int],
         spoken = rng.choice([", ", " "]).join(said)
     else:
         spoken = " ".join([rng.choice(["for", "at", "in", "on", "to", "with", "of"]), *map(str, phrases)])
+    needs = [say_need(rng, word) for word in options.needs]
+    if rng.random() < 0.25:
+        limit = f"{options.best.split()[-1]}{rng.randint(2, 999)}"
+        needs.insert(rng.randint(0, len(needs)), f"{rng.choice(['under', 'below', 'for less than'])} {limit}")
+    asked = rng.choice([", ", ", ", " and "]).join(["", *needs]) if needs else ""
+    best = options.best
     return rng.choice(
         [
-            f"{verb} the {noun} with the {asked} {spoken}.",
-            f"{verb} a {noun} {spoken}, {asked}.",
-            f"{spoken}: {verb.lower()} the {asked} {noun}.",
-            f"{verb} the {noun} {spoken}, {asked}.",
+            f"{verb} the {noun} with the {best} {spoken}{asked}.",
+            f"{verb} a {noun} {spoken}, {best}{asked}.",
+            f"{spoken}: {verb.lower()} the {best} {noun}{asked}.",
+            f"{verb} the {noun} {spoken}, {best}{asked}.",
+            f"{spoken}, {verb.lower()} the {noun} with the {best}{asked}.",
         ]
     )
 
@@ -263,10 +377,7 @@ def greeting(rng: Random) -> str:
 
 def ask_task(rng: Random) -> list[Piece]:
     """One or two calls whose arguments are in the request; the answer repeats or adds what came back."""
-    names: set[str] = set()
-    while len(names) < 3:
-        names.add(tool_name(rng))
-    order = list(names)
+    order = tool_names(rng, 3)
     taken: set[str] = set()
     values = [
         [number(rng) if rng.random() < 0.2 else phrase(rng) for _ in range(rng.randint(1, 2))] for _ in order
@@ -301,7 +412,7 @@ def ask_task(rng: Random) -> list[Piece]:
     if rng.random() < 0.5:
         result = value(rng)
         dialogue.tool(result)
-        dialogue.assistant(rng.choice([f"{result}", f"It is {result}.", f"Result: {result}."]))
+        dialogue.assistant(rng.choice([f"{result}", f"It is {result}.", f"Result: {result}."]), role="free")
     else:
         a, b = rng.randint(1, 49), rng.randint(1, 49)
         dialogue.tool(f"{a} and {b}")

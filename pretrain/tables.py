@@ -33,6 +33,10 @@ class Table:
     def text(self) -> str:
         return "\n".join(self.row(index) for index in range(len(self.ids)))
 
+    def words(self) -> list[str]:
+        columns = [index for index, kind in enumerate(self.kinds) if kind == "word"]
+        return list(dict.fromkeys(str(cells[index]) for cells in self.cells for index in columns))
+
     def only(self, words: Sequence[str]) -> Table:
         """The rows that have all of these words."""
         return self._pick([i for i, cells in enumerate(self.cells) if set(words) <= set(cells)])

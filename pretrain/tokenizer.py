@@ -8,6 +8,7 @@ control tokens.
 
 from __future__ import annotations
 
+import argparse
 import pydoc_data.topics
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from random import Random
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from dialogues import TOOLS_AFTER, TOOLS_BEFORE, ask_task, pick_task
+from dialogues import TOOLS_AFTER, TOOLS_BEFORE, ask_task, list_task, pick_task
 
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<tool_response>", "</tool_response>"]
@@ -31,6 +32,11 @@ JOINTS = [
     '}, "required": ["',
     '"]}}}',
     '\n{"name": "',
+    '": {"type": "string", "enum": ["',
+    '": {"type": "array", "items": {"type": "string", "enum": ["',
+    '"], "default": "',
+    '"], "description": "',
+    '"]}, "description": "',
     '", "arguments": {"',
     '"}}\n',
 ]
@@ -41,7 +47,8 @@ def corpus() -> list[str]:
     rng = Random(7)
     texts = []
     for _ in range(3000):
-        texts += ["".join(text for text, _ in pieces) for pieces in (pick_task(rng, 6), ask_task(rng))]
+        drawn = (pick_task(rng, 6), ask_task(rng), list_task(rng))
+        texts += ["".join(text for text, _ in pieces) for pieces in drawn]
     prose = "\n".join(pydoc_data.topics.topics.values())
     return [*texts, *[prose[i : i + 4000] for i in range(0, min(len(prose), 400_000), 4000)]]
 
@@ -78,9 +85,7 @@ def build(folder: Path, template: str) -> PreTrainedTokenizerFast:
 
 
 if __name__ == "__main__":
-    here = Path(__file__).parent
-    template = (here.parent / "src/renshu/chat/qwen2_5.jinja").read_text()
-    target = here.parent / "src/renshu/models/embedded"
-    target.mkdir(exist_ok=True)
-    built = build(target, template)
-    print(len(built), "tokens")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "build")
+    template = (Path(__file__).parent.parent / "src/renshu/chat/qwen2_5.jinja").read_text()
+    print(len(build(parser.parse_args().out, template)), "tokens")

@@ -21,10 +21,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from dialogues import Piece, ask_task, pick_task
+from dialogues import Piece, ask_task, list_task, pick_task
 
 HERE = Path(__file__).parent
-EMBEDDED = HERE.parent / "src/renshu/models/embedded"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ class Stage:
 STAGES = [
     Stage("recall", 1.2, 3e-3, 3072, (0, 0), {"recall": 1}),
     Stage("echo", 2.3, 3e-3, 3072, (0, 0), {"echo": 3, "recall": 1}),
-    Stage("dialogues", 22, 2e-3, 3072, (3, 8), {"echo": 1, "ask": 2, "pick": 6}),
+    Stage("options", 12, 2e-3, 3072, (3, 6), {"echo": 1, "list": 9, "ask": 1, "pick": 1}),
+    Stage("dialogues", 26, 2e-3, 3072, (3, 8), {"echo": 1, "list": 4, "ask": 2, "pick": 6}),
 ]
 
 
@@ -116,7 +116,9 @@ def sample(
         return recall(rng, vocabulary)
     if kind == "echo":
         return echo(rng, vocabulary, encode.digits)
-    return encode(ask_task(rng) if kind == "ask" else pick_task(rng, most))
+    if kind == "pick":
+        return encode(pick_task(rng, most))
+    return encode(ask_task(rng) if kind == "ask" else list_task(rng))
 
 
 def batches(
@@ -179,7 +181,7 @@ def measure(
 ) -> dict[str, float]:
     """Share of dialogues whose every judged token is the model's first choice: success, not token accuracy.
 
-    Names of tools are not judged: which of two random tools is the one to use cannot be known.
+    What nothing foretells is not judged: which of two random tools is used, how the report is worded.
     """
     model.eval()
     result = {}
@@ -187,7 +189,7 @@ def measure(
         rng = Random(f"measure/{name}")
         right = 0
         for _ in range(count):
-            pieces = [(text, None if role == "name" else role) for text, role in make(rng)]  # type: ignore[operator]
+            pieces = [(text, None if role == "free" else role) for text, role in make(rng)]  # type: ignore[operator]
             ids, mask = encode(pieces)
             logits = model(input_ids=torch.tensor([ids])).logits[0, :-1]
             wanted = torch.tensor(ids)[1:]
@@ -200,7 +202,8 @@ def measure(
 
 KINDS = {
     "ask": ask_task,
-    "pick": lambda rng: pick_task(rng, 8, careful=1.0),
+    "list": list_task,
+    "pick": lambda rng: pick_task(rng, 8),
 }
 
 
@@ -251,7 +254,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
+    tokenizer = AutoTokenizer.from_pretrained(options.out)
     config = LlamaConfig(
         vocab_size=len(tokenizer) + len(tokenizer) % 2,
         hidden_size=options.width,

@@ -13,7 +13,12 @@ from renshu.seeding import generator
 from renshu.types import Message, Stop, Task
 
 WEDNESDAY = datetime.date(2026, 3, 4)
-ROWS = ["A82 09:30 $975 direct", "B14 08:00 $410 stops", "C55 10:10 $812 direct", "D31 18:45 $350 direct"]
+ROWS = [
+    "A82 09:30 $975 non-stop",
+    "B14 08:00 $410 stops",
+    "C55 10:10 $812 non-stop",
+    "D31 18:45 $350 non-stop",
+]
 TASK = Task(
     "flights/test/hand",
     {
@@ -22,7 +27,7 @@ TASK = Task(
         "day": "next Friday",
         "date": "2026-03-13",
         "city": "Tokyo",
-        "need": ["morning", "direct"],
+        "need": ["before noon", "non-stop"],
         "rows": ROWS,
     },
 )
@@ -59,8 +64,8 @@ def test_unknown_days_are_refused_with_a_word_to_the_model(day):
 
 def test_conditions():
     assert fitting(ROWS, []) == ROWS
-    assert fitting(ROWS, ["morning", "direct"]) == [ROWS[0], ROWS[2]]
-    assert fitting(ROWS, ["afternoon"]) == [ROWS[3]]
+    assert fitting(ROWS, ["before noon", "non-stop"]) == [ROWS[0], ROWS[2]]
+    assert fitting(ROWS, ["after noon"]) == [ROWS[3]]
     assert fitting(ROWS, ["under $812"]) == [ROWS[1], ROWS[3]]
 
 
@@ -76,10 +81,10 @@ def listed(**options):
 def test_lists_in_order_and_filtered():
     assert listed() == ROWS
     assert listed(sort="price") == [ROWS[3], ROWS[1], ROWS[2], ROWS[0]]
-    assert listed(stops="direct") == [ROWS[0], ROWS[2], ROWS[3]]
-    assert listed(leave="afternoon", stops="direct", sort="price") == [ROWS[3]]
+    assert listed(only=["non-stop"]) == [ROWS[0], ROWS[2], ROWS[3]]
+    assert listed(only=["after noon", "non-stop"], sort="price") == [ROWS[3]]
     alone = Task(TASK.id, {**TASK.fields, "rows": ROWS[:3]})
-    search = call("search", city="Tokyo", date="2026-03-13", leave="afternoon")
+    search = call("search", city="Tokyo", date="2026-03-13", only=["after noon"])
     assert play(search, say(""), task=alone).messages[3].content == "none"
 
 
@@ -105,7 +110,7 @@ def test_the_gold_dialogue():
     ]
     assert trajectory.messages[4].tool_calls[0].arguments == {
         **{"city": "Tokyo", "date": "2026-03-13"},
-        **{"sort": "price", "leave": "morning", "stops": "direct"},
+        **{"sort": "price", "only": ["before noon", "non-stop"]},
     }
     assert trajectory.messages[6].tool_calls[0].arguments == {"flight": "C55"}
     assert trajectory.stop is Stop.ANSWERED
@@ -213,7 +218,7 @@ def test_tasks_keep_their_promises():
     for task in SAMPLE:
         rows, fit = task["rows"], fitting(task["rows"], task["need"])
         assert 5 <= len(rows) <= 8
-        assert all(re.fullmatch(r"[A-Z]\d\d [012]\d:[0-5]\d \$\d{3} (direct|stops)", row) for row in rows)
+        assert all(re.fullmatch(r"[A-Z]\d\d [012]\d:[0-5]\d \$\d{3} (non-stop|stops)", row) for row in rows)
         assert len({id_of(row) for row in rows}) == len({cost_of(row, "$") for row in rows}) == len(rows)
         assert len(fit) >= 2
         assert bool(task["need"]) == (len(fit) < len(rows))

@@ -39,7 +39,7 @@ def test_conditions():
 def test_the_gold_dialogue():
     trajectory = play_through(RepairDesk(), TASK)
     asked = trajectory.messages[4].tool_calls[0].arguments
-    assert asked == {"site": "harbour", "order": "queue", "skill": "lift", "ride": "van"}
+    assert asked == {"site": "harbour", "order": "queue", "only": ["lift", "van"]}
     assert [m.content for m in trajectory.messages[3:]] == [
         *("harbour", "", "\n".join(ROWS[i] for i in (4, 0, 3)), "", "Uwe is on the way", "Sent Uwe."),
     ]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 from string import ascii_uppercase
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from renshu.envs.choice import ChoiceDesk, cost_of, id_of
 from renshu.envs.moves import Moves, call, say
@@ -32,10 +32,11 @@ REQUESTS = (
     "Get me the lowest fare to {city} {day}",
     "{city}, {day}: book the cheapest flight",
 )
+Filter = Literal["non-stop", "before noon", "after noon"]
 WORDINGS = {
-    "morning": ("before noon", "in the morning", "a morning flight"),
-    "afternoon": ("after noon", "in the afternoon", "an afternoon flight"),
-    "direct": ("non-stop", "direct only", "a direct one"),
+    "before noon": ("before noon", "leaving before noon", "it must leave before noon"),
+    "after noon": ("after noon", "leaving after noon", "it must leave after noon"),
+    "non-stop": ("non-stop", "non-stop only", "it must be non-stop"),
     "under": ("under ${limit}", "for less than ${limit}"),
 }
 
@@ -67,13 +68,14 @@ def date_of(day: str, today: datetime.date) -> datetime.date:
 
 
 def fitting(rows: Sequence[str], need: Sequence[str]) -> list[str]:
-    """The rows that meet every condition of `need`: `morning`, `afternoon`, `direct`, `under $700`."""
+    """The rows that meet every condition of `need`: `before noon`, `after noon`, `non-stop`, `under $700`."""
 
     def meets(row: str, condition: str) -> bool:
         _, time, price, stops = row.split(" ")
         if condition.startswith("under $"):
             return int(price[1:]) < int(condition.removeprefix("under $"))
-        return {"morning": time < "12:00", "afternoon": time > "12:00"}.get(condition, stops == condition)
+        times = {"before noon": time < "12:00", "after noon": time > "12:00"}
+        return times.get(condition, stops == condition)
 
     return [row for row in rows if all(meets(row, condition) for condition in need)]
 
@@ -87,7 +89,7 @@ def draw_rows(random: Random) -> list[str]:
     prices = random.sample(range(100, 1000), count)
     minutes = sorted(random.sample([m for m in range(6 * 60, 23 * 60, 5) if m != 12 * 60], count))
     return [
-        f"{id} {minute // 60:02}:{minute % 60:02} ${price} {random.choice(('direct', 'stops'))}"
+        f"{id} {minute // 60:02}:{minute % 60:02} ${price} {random.choice(('non-stop', 'stops'))}"
         for id, price, minute in zip(ids, prices, minutes, strict=True)
     ]
 
@@ -96,10 +98,10 @@ def draw_need(random: Random) -> list[str]:
     """No condition in half of the tasks, else one or, sometimes, two."""
     if random.random() < 0.5:
         return []
-    kinds = random.sample(("time", "direct", "under"), 2 if random.random() < 0.3 else 1)
+    kinds = random.sample(("time", "stops", "under"), 2 if random.random() < 0.3 else 1)
     drawn = {
-        "time": random.choice(("morning", "afternoon")),
-        "direct": "direct",
+        "time": random.choice(("before noon", "after noon")),
+        "stops": "non-stop",
         "under": f"under ${random.randrange(300, 950, 50)}",
     }
     return [drawn[kind] for kind in kinds]
@@ -178,8 +180,7 @@ class FlightDesk(ChoiceDesk):
         city: str,
         date: datetime.date,
         sort: Literal["time", "price"] = "time",
-        stops: Literal["any", "direct"] = "any",
-        leave: Literal["any", "morning", "afternoon"] = "any",
+        only: Sequence[Filter] = (),
     ) -> str:
         """List flights.
 
@@ -187,13 +188,11 @@ class FlightDesk(ChoiceDesk):
             city: where to
             date: day of departure
             sort: what comes first
-            stops: direct for non-stop
-            leave: before or after noon
+            only: what it must be
         """
         place = (city.strip().title(), date.isoformat())
         rows = self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
-        rows = fitting(rows, [condition for condition in (stops, leave) if condition != "any"])
-        return self.show(place, rows, lowest_first=sort == "price")
+        return self.show(place, fitting(rows, only), lowest_first=sort == "price")
 
     @tool
     def fare(self, flight: str) -> str:
@@ -218,10 +217,9 @@ class FlightDesk(ChoiceDesk):
     def solve(self) -> Moves:
         """The careful clerk: asks for what fits, the cheapest first."""
         date = yield call("calendar", day=self.task["day"])
-        options = {"sort": "price"}
-        for condition in self.task["need"]:  # a budget is met by the cheapest if by any
-            if not condition.startswith("under"):
-                options["stops" if condition == "direct" else "leave"] = condition
+        options: dict[str, Any] = {"sort": "price"}
+        if filters := [need for need in self.task["need"] if need in get_args(Filter)]:
+            options["only"] = filters  # a budget is no filter: the cheapest meets it if any does
         rows = yield call("search", city=self.task["city"], date=date, **options)
         flight = id_of(rows)
         yield call("book", flight=flight)

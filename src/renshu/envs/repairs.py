@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from renshu.envs.choice import ChoiceDesk, cost_of, id_of
 from renshu.envs.moves import Moves, call, say
@@ -51,6 +51,7 @@ WORKERS = (
     ),
     *("Olga", "Paul", "Rita", "Sven", "Tara", "Uwe", "Vera", "Walt", "Yara", "Zeno"),
 )
+Filter = Literal["lift", "pump", "gate", "van", "bike"]
 SKILLS = ("lift", "pump", "gate")
 REQUESTS = (
     "Job {job}: send the worker with the shortest queue",
@@ -157,21 +158,18 @@ class RepairDesk(ChoiceDesk):
         self,
         site: str,
         order: Literal["name", "queue"] = "name",
-        skill: Literal["any", "lift", "pump", "gate"] = "any",
-        ride: Literal["any", "van", "bike"] = "any",
+        only: Sequence[Filter] = (),
     ) -> str:
         """Workers near a site.
 
         Args:
             site: its name
             order: what comes first
-            skill: what they mend
-            ride: how they come
+            only: what they mend or drive
         """
         place = (site.strip().lower(),)
         rows = self.rows if place == self.place else draw_rows(generator(self.task.id, *place))
-        rows = fitting(rows, [condition for condition in (skill, ride) if condition != "any"])
-        return self.show(place, rows, lowest_first=order == "queue")
+        return self.show(place, fitting(rows, only), lowest_first=order == "queue")
 
     @tool
     def profile(self, worker: str) -> str:
@@ -195,10 +193,9 @@ class RepairDesk(ChoiceDesk):
     def solve(self) -> Moves:
         """The careful dispatcher: asks for those who fit, the shortest queue first."""
         site = yield call("locate", job=self.task["job"])
-        options = {"order": "queue"}
-        for condition in self.task["need"]:  # a limit is met by the shortest queue if by any
-            if not condition.startswith("under"):
-                options["ride" if condition == "van" else "skill"] = condition
+        options: dict[str, Any] = {"order": "queue"}
+        if filters := [need for need in self.task["need"] if need in get_args(Filter)]:
+            options["only"] = filters  # a limit is no filter: the shortest queue meets it if any does
         rows = yield call("crew", site=site, **options)
         worker = id_of(rows)
         yield call("assign", worker=worker)
