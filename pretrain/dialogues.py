@@ -182,7 +182,7 @@ def pick_task(rng: Random, most: int) -> list[Piece]:
     direct = phrases[: len(phrases) - lookups]
 
     table = make_table(rng, rng.randint(max(2, most - 3), most))
-    options = make_options(rng, table, taken)
+    options = make_options(rng, table, taken, {word for text in phrases for word in str(text).split()})
     lister = schema(order[lookups], describe(rng), listing, options.properties)
     act, other = parameter(rng, set()), parameter(rng, set())
     tools = [schema(name, describe(rng), [p]) for name, p in look_tools]
@@ -215,7 +215,7 @@ def list_task(rng: Random) -> list[Piece]:
     taken: set[str] = set()
     text = phrase(rng)
     needed = parameter(rng, taken, text)
-    options = make_options(rng, make_table(rng, 2), taken)
+    options = make_options(rng, make_table(rng, 2), taken, set(text.split()))
     names = tool_names(rng, 2)
     tools = [schema(names[0], describe(rng), [needed], options.properties)]
     if rng.random() < 0.3:
@@ -241,15 +241,18 @@ class Options:
     listed: Table
 
 
-def make_options(rng: Random, table: Table, taken: set[str]) -> Options:
-    """An order by one unit of `table`, and filters, of which few requests name more than one."""
+def make_options(rng: Random, table: Table, taken: set[str], said: set[str]) -> Options:
+    """An order by one unit of `table`, and filters, of which few requests name more than one.
+
+    said: words of the request that mean something else.
+    """
     unit = rng.choice([kind.removeprefix("number:") for kind in table.kinds if kind.startswith("number:")])
     lowest = rng.random() < 0.9
     sort = parameter(rng, taken)[0]
     others = [rng.choice(NOUNS) for _ in range(rng.randint(1, 2))]
     properties = {sort: choice_of(rng, [*others, unit])}
     chosen: dict[str, Any] = {sort: unit}
-    words = filter_words(rng, table)
+    words = [word for word in filter_words(rng, table) if word not in said]
     asked = rng.sample(words, min(len(words), rng.choices([0, 1, 2, 3], [4, 4, 2, 1])[0]))
     if rng.random() < 0.75:  # one list of all filters
         name = parameter(rng, taken)[0]
