@@ -14,22 +14,25 @@ from renshu.cli import models
 from renshu.cli.chat import chat
 from renshu.cli.demo import demo
 from renshu.cli.evaluate import evaluate
+from renshu.cli.new import new
 from renshu.cli.report import report
+from renshu.cli.schema import schema
 from renshu.cli.train import train
 from renshu.errors import RenshuError
 
 app = typer.Typer(
     help="Renshu (練習, practice): train small language-model agents and prove the gain.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.command("demo")(demo)
+app.command("new")(new)
 app.command("train")(train)
 app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("report")(report)
+app.command("schema")(schema)
 app.add_typer(models.app, name="models")
 
 

@@ -43,7 +43,9 @@ class ModelSettings(StrictModel):
     thoughts: Literal["append", "fork", "strip"] = "append"
     trust_remote_code: bool = False
 
-    @field_validator("adapter", mode="before")
+    @field_validator(
+        "adapter", mode="before", json_schema_input_type=Literal["none", "lora"] | AdapterSettings | None
+    )
     @classmethod
     def _adapter_by_name(cls, value: Any) -> Any:
         if isinstance(value, str):
