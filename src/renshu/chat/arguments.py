@@ -64,6 +64,12 @@ def _finite(text: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
 
 
+def before_marker(text: str, marker: str) -> int:
+    """How many characters of `text` stand before an end that may be the beginning of `marker`."""
+    longest = min(len(marker) - 1, len(text))
+    return next((len(text) - n for n in range(longest, 0, -1) if text.endswith(marker[:n])), len(text))
+
+
 def skip_blank(text: str, start: int) -> int:
     """The first position from `start` on that is neither white space nor a byte order mark."""
     blank = _BLANK.match(text, start)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from renshu.chat.behaviour import Behaviour, header_of, observe
 from renshu.chat.encode import Encoder, unguard
 from renshu.chat.jinja import PINNED_DATE, JinjaTemplate
-from renshu.chat.parse import THINK, UNTHINK, parse_reply
+from renshu.chat.parse import THINK, UNTHINK, parse_reply, settled_content
 from renshu.chat.render import Renderer, Tool
 from renshu.chat.reply import Reply
 from renshu.chat.templates import choose
@@ -155,12 +155,17 @@ class ChatFormat:
 
         thought_open: whether the prompt ended in `<think>`; None: as the template's prompts do.
         """
-        if isinstance(reply, str):
-            text = reply.removesuffix(self.behaviour.turn_end)
-        else:
-            text = self._decode(reply[:-1] if reply and reply[-1] in self.stop_ids else reply)
+        text = reply.removesuffix(self.behaviour.turn_end) if isinstance(reply, str) else self.said(reply)
         opened = self.behaviour.opens_thought if thought_open is None else thought_open
         return parse_reply(text, self.behaviour.dialect, thought_open=opened)
+
+    def said(self, ids: Sequence[int]) -> str:
+        """The text of a sampled turn, or of a part of one, without its stop token."""
+        return self._decode(ids[:-1] if ids and ids[-1] in self.stop_ids else ids)
+
+    def settled(self, text: str) -> str:
+        """What of the content of a turn that is still being sampled is certain; see `settled_content`."""
+        return settled_content(text, self.behaviour.dialect, thought_open=self.behaviour.opens_thought)
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[Tool] | None = None, *, prompt: bool = True

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from renshu.chat.arguments import Malformed, call_from, decode_value, skip_blank
+from renshu.chat.arguments import Malformed, before_marker, call_from, decode_value, skip_blank
 from renshu.chat.reply import ParseError
 from renshu.types import ToolCall
 
@@ -21,6 +21,9 @@ class Hermes:
     def start(self, text: str) -> int:
         found = text.find(OPEN)
         return len(text) if found < 0 else found
+
+    def settled(self, text: str) -> int:
+        return min(self.start(text), before_marker(text, OPEN))
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall | ParseError, ...]]:
         attempts: list[ToolCall | ParseError] = []

@@ -9,7 +9,14 @@ from __future__ import annotations
 import json
 import re
 
-from renshu.chat.arguments import Malformed, call_from, decode_arguments, decode_value, skip_blank
+from renshu.chat.arguments import (
+    Malformed,
+    before_marker,
+    call_from,
+    decode_arguments,
+    decode_value,
+    skip_blank,
+)
 from renshu.chat.pythonic import Pythonic
 from renshu.chat.reply import ParseError
 from renshu.types import ToolCall
@@ -30,6 +37,11 @@ class Llama3:
             return 0
         found = [position for position in (text.find(TAG), text.find(FUNCTION)) if position >= 0]
         return min(found, default=len(text))
+
+    def settled(self, text: str) -> int:
+        if text.lstrip()[:1] in ("", "{", "["):  # all of it may turn out to be a call
+            return 0
+        return min(self.start(text), before_marker(text, TAG), before_marker(text, FUNCTION))
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall | ParseError, ...]]:
         if self._pythonic.start(text) == 0:

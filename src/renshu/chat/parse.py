@@ -8,7 +8,7 @@ cannot be trusted. Every reader is linear in the text.
 
 from __future__ import annotations
 
-from renshu.chat.arguments import Malformed, decode_value
+from renshu.chat.arguments import Malformed, before_marker, decode_value
 from renshu.chat.hermes import Hermes
 from renshu.chat.llama3 import Llama3
 from renshu.chat.pythonic import Pythonic
@@ -39,6 +39,24 @@ def parse_reply(text: str, dialect: Dialect, *, thought_open: bool = False) -> R
     if not attempts and (error := _fenced_call(content)):
         attempts = (error,)
     return Reply(content, reasoning, attempts)
+
+
+def settled_content(text: str, dialect: Dialect, *, thought_open: bool = False) -> str:
+    """What of the content of an unfinished turn is certain, whatever follows: to be shown while it grows.
+
+    It only ever grows, and the content of the finished turn begins with it.
+    """
+    if thought_open:
+        text = THINK + text.lstrip().removeprefix(THINK)
+    kept = ""
+    while 0 <= (begin := text.find(THINK)) < dialect.start(text):
+        kept += text[:begin]
+        end = text.find(UNTHINK, begin)
+        if end < 0:
+            return kept[: dialect.settled(kept)].strip()
+        text = text[end + len(UNTHINK) :].lstrip("\n")
+    text = kept + text
+    return text[: min(dialect.settled(text), before_marker(text, THINK))].strip()
 
 
 def _unclosed(before: str, thoughts: list[str], thought: str, dialect: Dialect) -> Reply:

@@ -35,6 +35,9 @@ class Pythonic:
     def start(self, text: str) -> int:
         return 0 if _BEGINS.match(text) else len(text)
 
+    def settled(self, text: str) -> int:
+        return 0 if text.lstrip()[:1] in ("", "[") else len(text)
+
     def read(self, text: str) -> tuple[str, tuple[ToolCall | ParseError, ...]]:
         if not _BEGINS.match(text):
             return text.strip(), ()

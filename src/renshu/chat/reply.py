@@ -58,6 +58,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def settled(self, text: str) -> int:
+        """How many characters of a text that may go on can no longer become part of a call."""
+        ...
+
     def read(self, text: str) -> tuple[str, tuple[ToolCall | ParseError, ...]]:
         """The text around the calls, and the calls, in order."""
         ...

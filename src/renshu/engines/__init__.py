@@ -4,6 +4,6 @@
 from its own module, or let `choose.engine_for` pick one: this page loads neither torch nor transformers.
 """
 
-from renshu.engines.protocol import Engine, EngineStats, Generated, Sampling, Session
+from renshu.engines.protocol import Engine, EngineStats, Generated, Sampling, Session, Watch
 
-__all__ = ["Engine", "EngineStats", "Generated", "Sampling", "Session"]
+__all__ = ["Engine", "EngineStats", "Generated", "Sampling", "Session", "Watch"]

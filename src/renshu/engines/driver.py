@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
-from renshu.engines.protocol import EngineStats, Generated, Sampling
+from renshu.engines.protocol import EngineStats, Generated, Sampling, Watch
 from renshu.errors import ContextOverflow, EngineError
 from renshu.types import Segment
 
@@ -21,17 +21,22 @@ S = TypeVar("S", bound="TokenSession")
 class Request(Generic[S]):
     """One turn being sampled: what is asked, what was sampled so far, who waits for it."""
 
-    def __init__(self, session: S, sampling: Sampling, future: asyncio.Future[Generated]) -> None:
+    def __init__(
+        self, session: S, sampling: Sampling, future: asyncio.Future[Generated], watch: Watch | None = None
+    ) -> None:
         self.session = session
         self.sampling = sampling
         self.future = future
+        self.watch = watch
         self.history = len(session.ids)
         self.budget = min(sampling.max_tokens, session.context - self.history)
         self.logprobs: list[float] = []
         self.done = self.budget == 0
 
     def add(self, token: int, logprob: float) -> None:
-        """Append one sampled token to the session; sets `done` at a stop id or at the end of the budget."""
+        """Append one sampled token to the session; sets `done` at a stop id, at the end of the budget, or
+        when the watcher says so.
+        """
         if math.isnan(logprob):
             raise EngineError(
                 f"the model's logits after {len(self.session.ids)} tokens are not numbers (NaN): "
@@ -39,7 +44,8 @@ class Request(Generic[S]):
             )
         self.session.ids.append(token)
         self.logprobs.append(logprob)
-        self.done = token in self.sampling.stop_ids or len(self.logprobs) == self.budget
+        ended = self.watch is not None and self.watch(token, logprob)
+        self.done = ended or token in self.sampling.stop_ids or len(self.logprobs) == self.budget
 
     def result(self) -> Generated:
         ids = tuple(self.session.ids[self.history :])
@@ -50,6 +56,8 @@ class Request(Generic[S]):
 
 class Driver(Generic[S]):
     """Runs episodes on an event loop. `step` advances all waiting requests, in session order, by some tokens.
+
+    An episode may start tasks of its own on the loop, at any time: what they generate joins the next step.
 
     Deterministic as long as episodes await nothing but `generate`: requests are served, and episodes woken,
     in the order in which their sessions were opened. Episodes that await anything else hold nobody up.
@@ -86,13 +94,13 @@ class Driver(Generic[S]):
         with ThreadPoolExecutor(1) as pool:  # inside a notebook's loop: a loop of our own in a thread
             return pool.submit(asyncio.run, self._drive(episodes)).result()
 
-    async def submit(self, session: S, sampling: Sampling) -> Generated:
-        """Wait until a turn of `session` is sampled."""
+    async def submit(self, session: S, sampling: Sampling, watch: Watch | None = None) -> Generated:
+        """Wait until a turn of `session` is sampled; `watch` is told every token as it comes."""
         if self._awake is None:
             raise EngineError("generate() only works in an episode: pass the coroutine to engine.run([...])")
         if any(request.session is session for request in self._waiting):
             raise EngineError("this session is already generating: fork it to sample two turns at once")
-        request = Request(session, sampling, asyncio.get_running_loop().create_future())
+        request = Request(session, sampling, asyncio.get_running_loop().create_future(), watch)
         self._waiting.append(request)
         self._waiting.sort(key=lambda waiting: waiting.session.number)
         self._awake.set()
@@ -145,6 +153,7 @@ class Driver(Generic[S]):
             before = now
 
     def _serve(self) -> None:
+        self._waiting = [request for request in self._waiting if not request.future.cancelled()]
         unfinished = [request for request in self._waiting if not request.done]
         if unfinished:
             self._step(unfinished)
@@ -185,10 +194,10 @@ class TokenSession:
             )
         self.ids.extend(ids)
 
-    async def generate(self, sampling: Sampling) -> Generated:
+    async def generate(self, sampling: Sampling, watch: Watch | None = None) -> Generated:
         """Sample one turn and append it; to be awaited inside the engine's `run`."""
         self.require_open()
-        return await self._driver.submit(self, sampling)
+        return await self._driver.submit(self, sampling, watch)
 
     def close(self) -> None:
         self._closed = True

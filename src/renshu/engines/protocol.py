@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from renshu.errors import ConfigError
 from renshu.types import Segment
 
 T = TypeVar("T")
+Watch = Callable[[int, float], bool]  # told each sampled token and its log-prob; True ends the turn there
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generated:
-    """One sampled turn. finish: "stop" (a stop id ended it) or "length" (budget or context ended it)."""
+    """One sampled turn. finish: "stop" (a stop id ended it) or "length" (budget, context or watcher did)."""
 
     segment: Segment
     finish: Literal["stop", "length"]
@@ -79,8 +80,8 @@ class Session(Protocol):
         """One new session per seed with the same tokens; this session stays open."""
         ...
 
-    async def generate(self, sampling: Sampling) -> Generated:
-        """Sample one turn and append it; to be awaited inside `Engine.run`."""
+    async def generate(self, sampling: Sampling, watch: Watch | None = None) -> Generated:
+        """Sample one turn and append it; to be awaited inside `Engine.run`. `watch` sees tokens as they come."""
         ...
 
     def close(self) -> None:
