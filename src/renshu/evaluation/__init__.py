@@ -1,13 +1,19 @@
 """Evaluation: the same tasks for every arm, intervals beside every rate, paired tests."""
 
-from renshu.evaluation.benchmark import Outcome, Result, evaluate
+from renshu.evaluation.benchmark import Result, evaluate, samples_log
+from renshu.evaluation.comparison import Prices, compare, verdicts
 from renshu.evaluation.few_shot import solved_dialogues, with_examples
+from renshu.evaluation.outcome import Outcome, Tokens, read_outcomes, tokens_a_task
+from renshu.evaluation.samples import SampledResult, Tries, repeated
 from renshu.evaluation.statistics import (
     Interval,
     PairedTest,
     bootstrap_mean,
+    holm,
     mcnemar,
     paired_difference,
+    paired_rates,
+    pass_at_k,
     pass_hat_k,
     wilson,
 )
@@ -16,13 +22,26 @@ __all__ = [
     "Interval",
     "Outcome",
     "PairedTest",
+    "Prices",
     "Result",
+    "SampledResult",
+    "Tokens",
+    "Tries",
     "bootstrap_mean",
+    "compare",
     "evaluate",
+    "holm",
     "mcnemar",
     "paired_difference",
+    "paired_rates",
+    "pass_at_k",
     "pass_hat_k",
+    "read_outcomes",
+    "repeated",
+    "samples_log",
     "solved_dialogues",
+    "tokens_a_task",
+    "verdicts",
     "wilson",
     "with_examples",
 ]

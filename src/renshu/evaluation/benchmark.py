@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,42 +13,51 @@ from typing import Any
 from renshu.chat import ChatFormat
 from renshu.engines import Engine, Sampling
 from renshu.envs import Environment
-from renshu.evaluation.records import outcome_record
+from renshu.evaluation.outcome import Outcome
+from renshu.evaluation.records import append_records, outcome_record
+from renshu.evaluation.samples import SampledResult, Tries
 from renshu.evaluation.statistics import mcnemar, wilson
 from renshu.rollout import collect
-from renshu.types import Scored, Task, Trajectory
+from renshu.seeding import stable_hash
+from renshu.types import Task
 
 Progress = Callable[[int, int], None]  # tasks done, of all
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one task ended. success, reward: None where unknown; unknown is not zero."""
-
-    task: str
-    success: bool | None
-    reward: float | None
+MakeEnvironment = Callable[[], Environment]
 
 
 @dataclass(frozen=True)
 class Result:
-    """The outcomes of one arm, in the order of the tasks."""
+    """The outcomes of one arm, in the order of the tasks.
+
+    sampled: of further tries at a temperature, if there were any. seconds: wall clock of the greedy episodes,
+    None if they were read from a file.
+    """
 
     arm: str
     outcomes: tuple[Outcome, ...]
+    sampled: SampledResult | None = None
+    seconds: float | None = field(default=None, compare=False)
+
+    @property
+    def tasks(self) -> list[str]:
+        return [outcome.task for outcome in self.outcomes]
+
+    @property
+    def successes(self) -> list[bool | None]:
+        return [outcome.success for outcome in self.outcomes]
 
     @property
     def success(self) -> float | None:
         """Share of solved tasks among those scored; None if none was."""
-        known = [outcome.success for outcome in self.outcomes if outcome.success is not None]
+        known = [success for success in self.successes if success is not None]
         return fmean(known) if known else None
 
     def summary(self, base: Result | None = None) -> dict[str, Any]:
         """The arm as `summary.json` shows it: Wilson 95 %, exact McNemar against `base` on the same tasks."""
-        known = [outcome.success for outcome in self.outcomes if outcome.success is not None]
+        known = [success for success in self.successes if success is not None]
         rewards = [outcome.reward for outcome in self.outcomes if outcome.reward is not None]
         interval = wilson(sum(known), len(known))
-        return {
+        arm = {
             "arm": self.arm,
             "success": self.success,
             "low": interval.low,
@@ -57,13 +67,13 @@ class Result:
             "reward": fmean(rewards) if rewards else None,
             "p_vs_base": None if base is None else self.against(base),
         }
+        return arm if self.sampled is None else {**arm, "samples": self.sampled.summary()}
 
     def against(self, other: Result) -> float | None:
         """p of the exact McNemar test; None if no task was scored in both arms."""
-        if [outcome.task for outcome in self.outcomes] != [outcome.task for outcome in other.outcomes]:
+        if self.tasks != other.tasks:
             raise ValueError(f"arms {other.arm!r} and {self.arm!r} were not measured on the same tasks")
-        first = [outcome.success for outcome in other.outcomes]
-        second = [outcome.success for outcome in self.outcomes]
+        first, second = other.successes, self.successes
         paired = any(a is not None and b is not None for a, b in zip(first, second, strict=True))
         return mcnemar(first, second).p if paired else None
 
@@ -71,45 +81,64 @@ class Result:
 def evaluate(
     engine: Engine,
     chat: ChatFormat,
-    make_env: Callable[[], Environment],
+    make_env: MakeEnvironment,
     tasks: Sequence[Task],
     *,
     arm: str,
     max_tokens: int,
     at_once: int = 64,
     seed: int = 0,
+    tries: Tries | None = None,
     log: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """One greedy episode for every task. max_tokens: sampled tokens of an episode.
+    """One greedy episode for every task, and `tries` further ones. max_tokens: sampled tokens of an episode.
 
-    at_once: episodes that run together. log: a file that gets one JSON line a task, as soon as it is known.
+    at_once: episodes that run together. log: a file that gets one JSON line a task, as soon as it is known;
+    sampled episodes go to a file of the same name in the folder `samples` beside it.
     """
-    sampling = Sampling(max_tokens=max_tokens, temperature=0.0, stop_ids=chat.stop_ids)
-    outcomes: list[Outcome] = []
-    for start in range(0, len(tasks), at_once):
-        chunk = tasks[start : start + at_once]
-        groups = collect(engine, chat, make_env, chunk, group=1, sampling=sampling, seed=seed)
-        trajectories = [group.trajectories[0] for group in groups]
-        outcomes += [outcome_of(trajectory) for trajectory in trajectories]
+    play = partial(_play, engine, chat, make_env, tasks, at_once=at_once, progress=progress)
+    sampling = partial(Sampling, max_tokens=max_tokens, stop_ids=chat.stop_ids)
+    began = time.perf_counter()
+    greedy = play(1, sampling(temperature=0.0), seed=seed, log=log)
+    seconds = time.perf_counter() - began
+    sampled = None
+    if tries is not None:
+        seed = stable_hash(seed, "samples")
+        log = log and samples_log(log)
+        outcomes = play(tries.k, sampling(temperature=tries.temperature), seed=seed, log=log)
+        sampled = SampledResult(tries, tuple(outcomes))
+    return Result(arm, tuple(outcome for (outcome,) in greedy), sampled, seconds)
+
+
+def samples_log(log: Path) -> Path:
+    """Where the sampled episodes of an arm are, whose greedy ones are in `log`."""
+    return log.parent / "samples" / log.name
+
+
+def _play(
+    engine: Engine,
+    chat: ChatFormat,
+    make_env: MakeEnvironment,
+    tasks: Sequence[Task],
+    group: int,
+    sampling: Sampling,
+    *,
+    at_once: int,
+    seed: int,
+    log: Path | None,
+    progress: Progress | None,
+) -> list[tuple[Outcome, ...]]:
+    """The outcomes of `group` episodes of every task."""
+    found: list[tuple[Outcome, ...]] = []
+    together = max(1, at_once // group)
+    for start in range(0, len(tasks), together):
+        chunk = tasks[start : start + together]
+        groups = collect(engine, chat, make_env, chunk, group=group, sampling=sampling, seed=seed)
+        records = [[outcome_record(trajectory) for trajectory in played.trajectories] for played in groups]
+        found += [tuple(map(Outcome.of, tried)) for tried in records]
         if log is not None:
-            _append(log, trajectories)
+            append_records(log, (record for tried in records for record in tried))
         if progress is not None:
-            progress(len(outcomes), len(tasks))
-    return Result(arm, tuple(outcomes))
-
-
-def outcome_of(trajectory: Trajectory) -> Outcome:
-    score = trajectory.score
-    if isinstance(score, Scored):
-        return Outcome(trajectory.task.id, score.success, score.value)
-    return Outcome(trajectory.task.id, None, None)
-
-
-def _append(log: Path, trajectories: Sequence[Trajectory]) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        json.dumps(outcome_record(trajectory), ensure_ascii=False, default=str) for trajectory in trajectories
-    ]
-    with log.open("ab") as file:  # half a surrogate pair is written as JSON escapes it
-        file.write("".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace"))
+            progress(len(found), len(tasks))
+    return found
