@@ -15,7 +15,9 @@ from renshu.cli.chat import chat
 from renshu.cli.demo import demo
 from renshu.cli.evaluate import evaluate
 from renshu.cli.new import new
+from renshu.cli.play import play
 from renshu.cli.report import report
+from renshu.cli.resume import resume
 from renshu.cli.schema import schema
 from renshu.cli.train import train
 from renshu.errors import RenshuError
@@ -28,7 +30,9 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("new")(new)
+app.command("play")(play)
 app.command("train")(train)
+app.command("resume")(resume)
 app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("report")(report)
@@ -44,12 +48,17 @@ def main() -> None:
     try:
         app()
     except RenshuError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(f"error: {error}", error)
         raise SystemExit(1) from None
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        _tell(f"error: {where}{error.strerror or error}", error)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _tell("interrupted", error)
         raise SystemExit(130) from None
+
+
+def _tell(text: str, error: BaseException) -> None:
+    """On standard error, with what was noted on the way, such as how to go on."""
+    print("\n".join([text, *getattr(error, "__notes__", ())]), file=sys.stderr)

@@ -50,6 +50,11 @@ class DemoWatcher(TerminalWatcher):
         self.live.stop()
         self.live = None
 
+    def broken_off(self) -> None:
+        super().broken_off()
+        if self.live is not None:
+            self.live.stop()
+
     def picture(self, stage: Stage, snapshot: Snapshot) -> Panel:
         """The curves so far, all on one scale."""
         width = max(20, self.console.width - 24)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -41,6 +43,11 @@ class TerminalWatcher(Watcher):
         if reason:
             self.console.print(f"  {stage.name} ended: {reason}", highlight=False)
 
+    def broken_off(self) -> None:
+        self.status.stop()
+        if self.bar is not None:
+            self.bar.__exit__(None, None, None)
+
     def evaluating(self, arm: str, done: int, tasks: int) -> None:
         self.status.start()
         self.status.update(f"measuring {arm}: {done} of {tasks} tasks")
@@ -48,6 +55,19 @@ class TerminalWatcher(Watcher):
     def evaluated(self, arm: Mapping[str, Any]) -> None:
         self.status.stop()
         self.console.print(describe_arm(arm), highlight=False)
+
+
+def tell_result(run: Path, *, as_json: bool) -> None:
+    """Print how a run ended: its verdict, or for machines its summary."""
+    from renshu.report import tokens_sentence, verdict
+
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print(verdict(summary))
+    print(tokens_sentence(summary))
+    print(f"report: {run / 'report.html'}")
 
 
 def describe_arm(arm: Mapping[str, Any]) -> str:

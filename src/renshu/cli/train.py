@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -25,20 +24,13 @@ def train(
     from rich.console import Console
 
     from renshu.cli.common import quiet
-    from renshu.cli.show import TerminalWatcher
+    from renshu.cli.show import TerminalWatcher, tell_result
     from renshu.pipeline.recipe import find_recipe, read_recipe
     from renshu.pipeline.train import train_recipe
-    from renshu.report import tokens_sentence, verdict
 
     quiet()
     settings = read_recipe(recipe, overrides or (), preset=preset)
     path = find_recipe(recipe)
     watcher = TerminalWatcher(Console(stderr=True))
     run = train_recipe(settings, name=path.stem, base=path.parent, overwrite=overwrite, watcher=watcher)
-    summary = json.loads((run / "summary.json").read_text("utf-8"))
-    if as_json:
-        print(json.dumps(summary))
-        return
-    print(verdict(summary))
-    print(tokens_sentence(summary))
-    print(f"report: {run / 'report.html'}")
+    tell_result(run, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.recipe import Recipe, read_recipe
+from renshu.pipeline.resume import resume_run
 from renshu.pipeline.train import train_recipe
 
-__all__ = ["Agent", "Recipe", "build_agent", "read_recipe", "train_recipe"]
+__all__ = ["Agent", "Recipe", "build_agent", "read_recipe", "resume_run", "train_recipe"]

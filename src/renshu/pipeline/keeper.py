@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from safetensors.torch import save_file
+from typing import Any
 
 from renshu.models.load import LoadedModel, save
-from renshu.train.checkpoint import atomic_folder, load_weights
-from renshu.train.optimiser import trainable
+from renshu.train.checkpoint import WEIGHTS, atomic_folder, link, load_weights, save_weights
+
+KEPT = "best.safetensors"  # the best weights so far, in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,27 @@ class Keeper:
         if value < self.success:
             return False
         self.best, self.success = mark, value
-        with atomic_folder(self.folder / "best") as temporary:
-            weights = {
-                name: p.detach().cpu().contiguous() for name, p in trainable(self.loaded.model).items()
-            }
-            save_file(weights, temporary / "trainable.safetensors")
+        save_weights(self.folder / "best", self.loaded.model)
         return True
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint says of it, as JSON; the weights are in `files`."""
+        return {"best": asdict(self.best) if self.best else None, "success": self.success}
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The best weights by the name they have in a checkpoint; none before the first offer."""
+        return {KEPT: self.folder / "best" / WEIGHTS} if self.best else {}
+
+    def restore(self, state: Mapping[str, Any], checkpoint: Path) -> None:
+        """Keep what was kept when `checkpoint` was written, whatever was kept since."""
+        self.best = Mark(**state["best"]) if state["best"] else None
+        self.success = state["success"]
+        if self.best is None:
+            shutil.rmtree(self.folder / "best", ignore_errors=True)
+            return
+        with atomic_folder(self.folder / "best") as temporary:
+            link(checkpoint / KEPT, temporary / WEIGHTS)
 
     def finish(self) -> Mark:
         """Put the best weights back in place, write them as a model of their own, and say which they are."""

@@ -7,6 +7,7 @@ import inspect
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,16 +16,25 @@ from typing import Any
 import torch
 
 from renshu.envs import Environment
+from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent
-from renshu.pipeline.recipe import Recipe
+from renshu.pipeline.recipe import Recipe, dump_recipe
 
 PACKAGES = ("renshu", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
 
 
-def provenance(recipe: Recipe, environment: type[Environment], agent: Agent, base: Path) -> dict[str, Any]:
-    """Everything that must be equal for two runs to be comparable, as flat JSON."""
+# What may differ between the two halves of a run: they say when, where and on what it was played.
+CIRCUMSTANCES = ("started", "base", "machine", "threads")
+
+
+def provenance(
+    recipe: Recipe, name: str, environment: type[Environment], agent: Agent, base: Path
+) -> dict[str, Any]:
+    """Everything that must be equal for two runs to be comparable, as flat JSON. name: of the recipe."""
     record: dict[str, Any] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "recipe": name,
+        "settings": hashlib.sha256(dump_recipe(recipe).encode()).hexdigest(),
         "seed": recipe.seed,
         "base": str(base.resolve()),
         "python": platform.python_version(),
@@ -32,16 +42,37 @@ def provenance(recipe: Recipe, environment: type[Environment], agent: Agent, bas
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {agent.loaded.model.device}",
         "threads": torch.get_num_threads(),
         "model": recipe.model.name,
+        "weights": fingerprint(agent.loaded.model),
         "parameters": sum(p.numel() for p in agent.loaded.model.parameters()),
         "trainable": sum(p.numel() for p in agent.loaded.model.parameters() if p.requires_grad),
         "template": agent.chat.fingerprint,
         "environment": f"{environment.__module__}:{environment.__qualname__}",
-        "environment_source": _hash(_source_file(environment)),
+        "environment_source": environment_source(environment),
     }
     for stage in recipe.stages:
         if stage.sft is not None and stage.sft.data is not None:
             record[f"data of {stage.name}"] = _hash(base / stage.sft.data)
     return record
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two records, in words: `torch: 2.6.0, now 2.7.1`. Circumstances do not count."""
+    names = [name for name in (*before, *(now.keys() - before.keys())) if name not in CIRCUMSTANCES]
+    return [
+        f"{name}: {_short(before.get(name))}, now {_short(now.get(name))}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _short(value: Any) -> str:
+    """A hash is told by its first letters."""
+    return "none" if value in (None, "") else str(value)[:12]
+
+
+def environment_source(environment: type[Environment]) -> str:
+    """SHA-256 of the file that defines the environment, "" if there is none."""
+    return _hash(_source_file(environment))
 
 
 def _version(name: str) -> str:

@@ -97,6 +97,12 @@ class EvaluationSettings(StrictModel):
     max_tokens: int = Field(512, ge=1)
 
 
+class CheckpointSettings(StrictModel):
+    """When a run is saved so that `renshu resume` can go on: every so many steps, and after each stage."""
+
+    every: int = Field(10, ge=1)
+
+
 class Recipe(StrictModel):
     """All settings of a run; `docs/guide-recipes.md` explains every key.
 
@@ -109,6 +115,7 @@ class Recipe(StrictModel):
     env: str
     stages: tuple[Stage, ...] = Field(min_length=1)
     eval: EvaluationSettings = EvaluationSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
     threads: int | None = Field(None, ge=1)
     out: str = "runs/{recipe}-{seed}"
 

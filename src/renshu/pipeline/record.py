@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from renshu.evaluation.records import outcome_record, trajectory_record
@@ -50,6 +50,19 @@ class Recorder:
         if findings:
             self.run.append_lines("findings.jsonl", findings)
         return record
+
+    def forget_after(self, steps: Mapping[str, int]) -> None:
+        """Remove what was written about later steps. steps: how many count, by stage; of others none do."""
+
+        def counts(row: Mapping[str, Any]) -> bool:
+            return bool(row["step"] <= steps.get(row["stage"], 0))  # notes on data are of step 0
+
+        for name in ("metrics.jsonl", "findings.jsonl", "trajectories/samples.jsonl"):
+            if (self.run.path / name).is_file():
+                MetricsLog(self.run.path / name).keep(counts)
+        for file in self.run.path.glob("trajectories/*/step-*.jsonl"):
+            if int(file.stem.removeprefix("step-")) > steps.get(file.parent.name, 0):
+                file.unlink()
 
     def _trajectories(self, stage: Stage, step: int, groups: Sequence[Group]) -> None:
         rows = [trajectory_record(trajectory) for group in groups for trajectory in group.trajectories]

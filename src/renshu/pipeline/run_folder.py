@@ -5,9 +5,11 @@ provenance.json        versions, hashes of template, environment and data, machi
 metrics.jsonl          one line a step
 findings.jsonl         what was noticed: data left out (step 0), sampler and trainer that disagree, …
 trajectories/          STAGE/step-00001.jsonl, all episodes with token ids; samples.jsonl, a few with text
-checkpoints/           best (on dev), final (what was kept)
+checkpoints/           best (on dev), final (what was kept), stages/NAME (weights after each stage); until the
+                       run is complete checkpoint-40, from which it can be resumed
 evaluation/            ARM.jsonl, one line a task
 summary.json           written last: its presence says that the run is complete
+failure.json           what ended a run that failed, until it is resumed
 report.html
 """
 
@@ -27,6 +29,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+SUMMARY = "summary.json"
+FAILURE = "failure.json"
 MARKS = ("recipe.resolved.yaml", "provenance.json")  # a folder with one of these is a run
 LOCK = ".lock"  # held by the process that writes a run; the system lets go of it when that process dies
 
@@ -66,6 +70,32 @@ class RunFolder:
             run.close()
             raise
         return run
+
+    @classmethod
+    def reopen(cls, path: str | Path) -> RunFolder:
+        """The folder of a run that was broken off, held as `create` does. Raises ConfigError."""
+        run = cls(path)
+        if not is_run(path):
+            raise ConfigError(f"{path} holds no run: there is no {MARKS[0]} in it")
+        try:
+            run._hold()
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written ({error.strerror})") from None
+        return run
+
+    @property
+    def held(self) -> bool:
+        """Whether a process writes this run now; never, where files cannot be locked."""
+        if fcntl is None or not (self.path / LOCK).is_file():
+            return False
+        try:
+            with (self.path / LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def _hold(self) -> None:
         """Raises ConfigError if another process holds the folder; where files cannot be locked, none does."""

@@ -1,59 +1,51 @@
-"""Playing one stage: a source of batches, the loop, and what is kept and written at every step."""
+"""Playing one stage: a source of batches, the loop, and what is kept and written at every step.
+
+The engine is refreshed before whatever it does: the weights may have changed, and what a process computed
+before must not matter, so that a resumed run computes what an undisturbed one does.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from renshu.algorithms import grpo, sft
 from renshu.engines import Sampling
-from renshu.envs import Environment
 from renshu.evaluation import evaluate
 from renshu.models.reference import reference_of
-from renshu.pipeline.agent import Agent
-from renshu.pipeline.keeper import Keeper, Mark
-from renshu.pipeline.recipe import Recipe, Stage, StopWhen
-from renshu.pipeline.record import Recorder
-from renshu.pipeline.watch import Watcher
+from renshu.pipeline.keeper import Mark
+from renshu.pipeline.looks import Looks
+from renshu.pipeline.recipe import Stage
+from renshu.pipeline.stand import Going, Saved, Stand
 from renshu.rollout import Limits, collect
 from renshu.seeding import generator, stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer
 from renshu.train import train as run_loop
+from renshu.train.checkpoint import load_weights
 from renshu.types import Group, Row, Task
 
 Source = Callable[[int], Sequence[Any]]  # step → the batch of that step: rows, or groups
 
 
-@dataclass
-class Stand:
-    """Where a run stands: what all stages share."""
-
-    recipe: Recipe
-    environment: type[Environment]
-    agent: Agent
-    keeper: Keeper
-    recorder: Recorder
-    watcher: Watcher
-    played: list[dict[str, Any]] = field(default_factory=list)  # `stages` of the summary
-
-
-def play_stage(stand: Stand, stage: Stage, rows: Sequence[Row]) -> Mark:
+def play_stage(stand: Stand, stage: Stage, rows: Sequence[Row], saved: Saved | None = None) -> None:
     """Train one stage to its end, or until `stop_when` holds; rows: of a supervised stage.
 
-    The weights are offered to the keeper at every look at the dev split, at last after the last step.
+    The weights are offered to the keeper at every look at the dev split, at last after the last step. saved:
+    a checkpoint in the middle of this stage, to go on from.
     """
-    began = time.perf_counter()
-    trainer, source = _supervised(stand, stage, rows) if stage.sft is not None else _practice(stand, stage)
-    stand.watcher.stage_begins(stage, trainer.steps)
     looks = Looks(stage.stop_when)
-    last = 0
+    trainer, source = _begin(stand, stage, rows, resumed=saved is not None)
+    if saved is not None:
+        saved.put_into(trainer, looks)
+    last = saved.step if saved is not None else 0
+    began = time.perf_counter() - (saved.state["stage_seconds"] if saved is not None else 0.0)
+    stand.watcher.stage_begins(stage, trainer.steps)
 
     def observe(snapshot: Snapshot) -> str | None:
         nonlocal last
         last = snapshot.step
-        stand.agent.engine.refresh()  # the weights changed
         due = snapshot.step == trainer.steps or (
             (stage.grpo is not None or stage.stop_when is not None)
             and snapshot.step % stand.recipe.eval.every == 0
@@ -61,21 +53,39 @@ def play_stage(stand: Stand, stage: Stage, rows: Sequence[Row]) -> Mark:
         success = look(stand, Mark(stage.name, snapshot.step)) if due else None
         record = stand.recorder.step(stage, snapshot, success)
         stand.watcher.stage_step(stage, replace(snapshot, metrics=record), success)
-        return looks.verdict(success) if due else None
+        reason = looks.verdict(success) if due else None
+        if reason is None and snapshot.step < trainer.steps:
+            if stand.interrupt.asked or snapshot.step % stand.recipe.checkpoints.every == 0:
+                seconds = time.perf_counter() - began
+                stand.save(Going(stage.name, trainer, looks, snapshot.step, seconds))
+            stand.interrupt.check()
+        return reason
 
-    reason = run_loop(trainer, source, [observe])
+    reason = run_loop(trainer, source, [observe], start=last)
     stand.watcher.stage_ends(stage, reason)
     seconds = time.perf_counter() - began
     stand.played.append(
         {"name": stage.name, "algorithm": stage.algorithm, "steps": last, "seconds": round(seconds, 3)}
     )
-    return Mark(stage.name, last)
+    stand.save_stage(stage.name)
+    stand.save()
+    stand.interrupt.check()
+
+
+def _begin(stand: Stand, stage: Stage, rows: Sequence[Row], *, resumed: bool) -> tuple[Trainer[Any], Source]:
+    """The trainer of a stage at its first step. A KL is to the weights with which the stage once began."""
+    if stage.sft is not None:
+        return _supervised(stand, stage, rows)
+    if resumed and stage.grpo is not None and stage.grpo.beta and stand.played:
+        load_weights(stand.after_stage(stand.played[-1]["name"]), stand.agent.loaded.model)
+    return _practice(stand, stage)
 
 
 def look(stand: Stand, mark: Mark) -> float | None:
     """Success on the dev split with the weights as they are now, which are kept if they are the best."""
     assert stand.environment.tasks is not None
     settings = stand.recipe.eval
+    stand.agent.engine.refresh()
     result = evaluate(
         stand.agent.engine,
         stand.agent.chat,
@@ -88,28 +98,6 @@ def look(stand: Stand, mark: Mark) -> float | None:
     )
     stand.keeper.offer(mark, result.success)
     return result.success
-
-
-class Looks:
-    """The looks of one stage at the dev split, and whether they say that it should end."""
-
-    def __init__(self, stop_when: StopWhen | None) -> None:
-        self.stop_when = stop_when
-        self.best = -1.0
-        self.without_rise = 0
-
-    def verdict(self, success: float | None) -> str | None:
-        """Why the stage should end now, or None."""
-        if self.stop_when is None or success is None:
-            return None
-        self.without_rise = 0 if success > self.best else self.without_rise + 1
-        self.best = max(self.best, success)
-        wanted, patience = self.stop_when.success, self.stop_when.patience
-        if wanted is not None and success >= wanted:
-            return f"success on dev is {success:.0%}, {wanted:.0%} was asked for"
-        if patience is not None and self.without_rise >= patience:
-            return f"success on dev has not risen in {patience} looks"
-        return None
 
 
 class TaskOrder:
@@ -153,6 +141,7 @@ def _practice(stand: Stand, stage: Stage) -> tuple[Trainer[Any], Source]:
     sampling = Sampling(**sample.model_dump(exclude={"turns", "seconds"}), stop_ids=stand.agent.chat.stop_ids)
 
     def source(step: int) -> Sequence[Group]:
+        stand.agent.engine.refresh()
         return collect(
             stand.agent.engine,
             stand.agent.chat,

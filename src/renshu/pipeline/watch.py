@@ -29,3 +29,6 @@ class Watcher:
 
     def evaluated(self, arm: Mapping[str, Any]) -> None:
         """An arm is measured: as in `summary.json`."""
+
+    def broken_off(self) -> None:
+        """The run ends before its time: whatever is open on the screen should be closed."""

@@ -1,8 +1,8 @@
 """Checkpoints that survive a crash: a folder is either complete, marker and all, or it does not count.
 
-`checkpoint-40/` holds `trainable.safetensors` (the parameters being trained, by name),
-`optimiser.safetensors`, `state.json` and, written last, `complete.json` with the size of every file. All of
-it is written under another name, which is changed once it is on the disk.
+`checkpoint-40/` holds `trainable.safetensors` (the parameters being trained, by name), `state.json`,
+`optimiser.safetensors` where moments are kept, and, written last, `complete.json` with the size of every
+file. All of it is written under another name, which is changed once it is on the disk.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from renshu.errors import CheckpointError
 from renshu.train.optimiser import trainable
 
 MARKER = "complete.json"
+WEIGHTS = "trainable.safetensors"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _COPIES = 3  # the parameters and AdamW's two moments
 
@@ -71,6 +72,12 @@ def _bring_back(earlier: Path, path: Path) -> None:
         os.rename(earlier, path)
 
 
+def recover(folder: Path) -> None:
+    """Undo replacements of checkpoints that a kill broke off; only the writer of `folder` may call it."""
+    for earlier in folder.glob("checkpoint-*.old"):
+        _bring_back(earlier, earlier.with_suffix(""))
+
+
 def _flush(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -112,24 +119,24 @@ def save(
     folder: Path,
     step: int,
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimiser: torch.optim.Optimizer | None,
     state: Mapping[str, Any],
     *,
+    files: Mapping[str, Path] | None = None,
     keep: int = 2,
 ) -> Path:
-    """Write `folder/checkpoint-{step}`, then remove all but the `keep` newest complete ones; returns it."""
+    """Write `folder/checkpoint-{step}`, then remove all but the `keep` newest complete ones; returns it.
+
+    optimiser: None between two stages, where there are no moments. files: others that belong to it, by the
+    names they get in it; they must never be written into again, as they take no second place on the disk.
+    """
     path = folder / f"checkpoint-{step}"
-    parameters = trainable(model)
-    names: dict[Tensor, str] = {parameter: name for name, parameter in parameters.items()}
-    moments = {
-        f"{names[parameter]}/{key}": value.detach().contiguous()
-        for parameter, values in optimiser.state.items()
-        for key, value in values.items()
-    }
     with atomic_folder(path) as temporary:
-        weights = {name: parameter.detach().contiguous() for name, parameter in parameters.items()}
-        save_file(weights, temporary / "trainable.safetensors")
-        save_file(moments, temporary / "optimiser.safetensors")
+        save_file(_weights(model), temporary / WEIGHTS)
+        if optimiser is not None:
+            save_file(_moments(model, optimiser), temporary / "optimiser.safetensors")
+        for name, file in (files or {}).items():
+            link(file, temporary / name)
         text = json.dumps({"step": step, **state}, indent=1)
         (temporary / "state.json").write_text(text, encoding="utf-8")
     complete = [
@@ -140,6 +147,39 @@ def save(
     return path
 
 
+def save_weights(folder: Path, model: nn.Module) -> None:
+    """Write a folder that `load_weights` reads: the parameters being trained."""
+    with atomic_folder(folder) as temporary:
+        save_file(_weights(model), temporary / WEIGHTS)
+
+
+def link(file: Path, name: Path) -> None:
+    """A second name of a file; a copy where the file system has no such thing."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
+def remove_all(folder: Path) -> None:
+    """Remove every `checkpoint-{step}` in `folder`, whole or not."""
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().contiguous() for name, parameter in trainable(model).items()}
+
+
+def _moments(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    names: dict[Tensor, str] = {parameter: name for name, parameter in trainable(model).items()}
+    return {
+        f"{names[parameter]}/{key}": value.detach().contiguous()
+        for parameter, values in optimiser.state.items()
+        for key, value in values.items()
+    }
+
+
 def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None = None) -> dict[str, Any]:
     """Put a checkpoint's parameters, and its moments if `optimiser` is given, in place; returns its state.
 
@@ -148,7 +188,17 @@ def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None =
     load_weights(path, model)
     if optimiser is not None:
         _load_moments(path, trainable(model), optimiser)
-    state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return read_state(path)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of a complete checkpoint. Raises CheckpointError if it is damaged."""
+    try:
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path / 'state.json'} cannot be read: {error}") from None
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path / 'state.json'} cannot be read: expected an object")
     return state
 
 
@@ -158,12 +208,19 @@ def load_weights(path: Path, model: nn.Module) -> None:
         raise CheckpointError(
             f"{path} is incomplete: it was not written to its end; take an earlier checkpoint"
         )
-    weights = load_file(path / "trainable.safetensors")
+    weights = _read(path / WEIGHTS)
     parameters = trainable(model)
     _check_fit(path, weights, parameters)
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}; take an earlier checkpoint") from error
 
 
 def _check_fit(path: Path, weights: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
@@ -182,19 +239,24 @@ def _load_moments(
     path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
 ) -> None:
     optimiser.state.clear()
-    for key, value in load_file(path / "optimiser.safetensors").items():
+    for key, value in _read(path / "optimiser.safetensors").items():
         name, _, moment = key.rpartition("/")
+        if name not in parameters:
+            raise CheckpointError(f"{path} is of another model: it has moments of {name!r}")
         parameter = parameters[name]
-        # The step counter stays on the CPU, where AdamW keeps it.
-        optimiser.state[parameter][moment] = value if value.ndim == 0 else value.to(parameter.device)
+        # The step counter stays on the CPU, where AdamW keeps it. A copy is aligned like any tensor of ours.
+        optimiser.state[parameter][moment] = value.clone().to("cpu" if value.ndim == 0 else parameter.device)
 
 
-def check_space(folder: Path, model: nn.Module, *, keep: int = 2) -> None:
-    """Raise CheckpointError, before any training, if the disk cannot hold `keep` checkpoints and another."""
+def check_space(folder: Path, model: nn.Module, *, keep: int = 2, copies: int = 0) -> None:
+    """Raise CheckpointError, before any training, if the disk cannot hold `keep` checkpoints and another.
+
+    copies: of the weights alone, which are kept beside them. folder: need not exist yet.
+    """
     size = sum(parameter.numel() * parameter.element_size() for parameter in trainable(model).values())
-    needed = size * _COPIES * (keep + 1)
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
+    needed = size * (_COPIES * (keep + 1) + copies)
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
     if free < needed:
         sizes = f"about {needed / 2**20:,.0f} MiB, but {free / 2**20:,.0f} are free"
         raise CheckpointError(f"{folder}: {keep + 1} checkpoints need {sizes}; free space or move the run")

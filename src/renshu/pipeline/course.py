@@ -1,0 +1,163 @@
+"""The course of a run, from wherever it stands to its summary: arms, stages, what is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from renshu.envs import Environment
+from renshu.errors import CheckpointError, DataError
+from renshu.evaluation import Result, evaluate
+from renshu.pipeline.interrupt import Interrupt
+from renshu.pipeline.keeper import Mark
+from renshu.pipeline.prepare import Prepared, benchmark_name
+from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
+from renshu.pipeline.stages import play_stage
+from renshu.pipeline.stand import Saved, Stand
+from renshu.pipeline.watch import Watcher
+from renshu.report import build_report
+from renshu.train.checkpoint import latest, read_state
+
+
+def run_course(
+    prepared: Prepared, run: RunFolder, watcher: Watcher, began: float, saved: Saved | None = None
+) -> None:
+    """Play all that is left of a run and let go of its folder. began: this start, by `perf_counter`.
+
+    saved: the checkpoint to go on from. Whatever ends the run before its time, KeyboardInterrupt included,
+    gets a note that says what is kept and how to go on.
+    """
+
+    def told() -> None:
+        watcher.noted("the run ends after this step; Ctrl-C again ends it at once")
+
+    try:
+        with Interrupt(told) as interrupt:
+            stand = Stand(
+                prepared.recipe, prepared.environment, prepared.agent, run, watcher, interrupt, began
+            )
+            if saved is None:
+                _begin(stand, prepared)
+            else:
+                stand.restore(saved)
+            _play(stand, prepared, saved)
+            _conclude(stand, prepared)
+    except BaseException as error:
+        watcher.broken_off()
+        error.add_note(_what_is_kept(run))
+        if not isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(OSError):  # the disk may be full
+                run.write_json(FAILURE, {"error": f"{type(error).__name__}: {error}"})
+        raise
+    finally:
+        run.close()
+
+
+def _begin(stand: Stand, prepared: Prepared) -> None:
+    stand.recorder.notes(prepared.notes)
+    for note in prepared.notes:
+        stand.watcher.noted(note)
+    stand.save()
+
+
+def _play(stand: Stand, prepared: Prepared, saved: Saved | None) -> None:
+    """All arms and stages that are not over yet, with a checkpoint after each."""
+    before = {"few-shot": prepared.few_shot} if prepared.few_shot is not None else {}
+    if "base" in stand.recipe.eval.compare:
+        before = {"base": prepared.environment, **before}
+    for arm, environment in before.items():
+        if arm not in stand.results:
+            _measure(stand, arm, environment)
+            stand.save()
+    for stage, rows in zip(stand.recipe.stages, prepared.rows, strict=True):
+        if stage.name not in [played["name"] for played in stand.played]:
+            play_stage(stand, stage, rows, saved if saved is not None and saved.step else None)
+            saved = None  # the later stages begin at their first step
+        if stage.name not in stand.results:
+            _measure(stand, stage.name, stand.environment)
+            stand.save()
+
+
+def _conclude(stand: Stand, prepared: Prepared) -> None:
+    """Put the best weights in place, measure them, write the summary and the report."""
+    ends = {Mark(stage["name"], stage["steps"]) for stage in stand.played}
+    kept = stand.keeper.finish()
+    stand.agent.engine.refresh()  # the weights changed
+    if kept in ends:  # greedy on the same weights: measuring again would tell the same
+        log = stand.forget_evaluation("final")
+        shutil.copyfile(log.with_name(f"{kept.stage}.jsonl"), log)
+        stand.results["final"] = replace(stand.results[kept.stage], arm="final")
+        stand.watcher.evaluated(_summary_of(stand, "final"))
+    else:
+        _measure(stand, "final", stand.environment)
+    arms = [_summary_of(stand, arm) for arm in stand.results]
+    summary = {
+        "recipe": prepared.name,
+        "seed": stand.recipe.seed,
+        "seconds": round(time.perf_counter() - stand.began, 3),
+        "stages": stand.played,
+        "evaluation": {benchmark_name(stand.recipe): {"arms": arms}},
+        "tokens": stand.tokens,
+    }
+    stand.run.write_json(SUMMARY, summary)
+    build_report(stand.run.path)
+    stand.tidy()
+
+
+def _measure(stand: Stand, arm: str, environment: type[Environment]) -> None:
+    """Measure an arm on the test split with the weights as they are now."""
+    assert environment.tasks is not None
+    settings = stand.recipe.eval
+
+    def progress(done: int, tasks: int) -> None:
+        stand.watcher.evaluating(arm, done, tasks)
+        stand.interrupt.check()
+
+    stand.agent.engine.refresh()
+    stand.results[arm] = evaluate(
+        stand.agent.engine,
+        stand.agent.chat,
+        environment,
+        environment.tasks.split("test")[: settings.tasks],
+        arm=arm,
+        max_tokens=settings.max_tokens,
+        at_once=settings.at_once,
+        seed=stand.recipe.seed,
+        log=stand.forget_evaluation(arm),
+        progress=progress,
+    )
+    stand.watcher.evaluated(_summary_of(stand, arm))
+
+
+def _summary_of(stand: Stand, arm: str) -> dict[str, Any]:
+    base: Result | None = stand.results.get("base") if arm != "base" else None
+    return stand.results[arm].summary(base)
+
+
+def _what_is_kept(run: RunFolder) -> str:
+    if (run.path / SUMMARY).is_file():
+        return f"the run itself is complete; the report can be written again: renshu report {run.path}"
+    place = place_of_latest(run)
+    if place is None:
+        return f"nothing is kept yet: start again with --overwrite ({run.path})"
+    return f"kept: the run {place}; go on with: renshu resume {run.path}"
+
+
+def place_of_latest(run: RunFolder) -> str | None:
+    """`at step 12 of practice`: where the latest checkpoint stands, or None if there is none."""
+    try:
+        path = latest(run.path / "checkpoints").path
+        return place_of(read_state(path)) if path is not None else None
+    except (CheckpointError, DataError):
+        return None
+
+
+def place_of(state: Mapping[str, Any]) -> str:
+    """Where a checkpoint with this state stands, in words."""
+    if state["stage_step"]:
+        return f"at step {state['stage_step']} of {state['stage']}"
+    return f"after {state['played'][-1]['name']}" if state["played"] else "before its first step"

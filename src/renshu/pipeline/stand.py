@@ -1,0 +1,154 @@
+"""Where a run stands: what its stages share, and what a checkpoint of it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from renshu.envs import Environment
+from renshu.evaluation import Result
+from renshu.evaluation.outcome import read_outcomes
+from renshu.pipeline.agent import Agent
+from renshu.pipeline.interrupt import Interrupt
+from renshu.pipeline.keeper import Keeper
+from renshu.pipeline.looks import Looks
+from renshu.pipeline.recipe import Recipe
+from renshu.pipeline.record import Recorder
+from renshu.pipeline.run_folder import RunFolder
+from renshu.pipeline.watch import Watcher
+from renshu.train import Trainer, checkpoint
+
+
+@dataclass(frozen=True)
+class Going:
+    """A stage in the middle. step: steps made. seconds: that it took so far."""
+
+    stage: str
+    trainer: Trainer[Any]
+    looks: Looks
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint of a run: its folder and its state. `step` of a stage is 0 between two stages."""
+
+    path: Path
+    state: Mapping[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.state["stage_step"])
+
+    def put_into(self, trainer: Trainer[Any], looks: Looks) -> None:
+        """Go on in the middle of a stage: weights, moments and what else changes from step to step."""
+        checkpoint.load(self.path, trainer.model, trainer.optimiser)
+        trainer.bad_updates = self.state["bad_updates"]
+        looks.best, looks.without_rise = self.state["looks"]
+
+
+@dataclass
+class Stand:
+    """What all stages of a run share.
+
+    began: when the run began, by `perf_counter`, had it never been broken off. played: `stages` of the
+    summary. results: of the arms measured so far, in order.
+    """
+
+    recipe: Recipe
+    environment: type[Environment]
+    agent: Agent
+    run: RunFolder
+    watcher: Watcher
+    interrupt: Interrupt
+    began: float
+    keeper: Keeper = field(init=False)
+    recorder: Recorder = field(init=False)
+    played: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, Result] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.keeper = Keeper(self.agent.loaded, self.checkpoints)
+        self.recorder = Recorder(self.run, self.agent.loaded.tokenizer)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.run.path / "checkpoints"
+
+    def after_stage(self, name: str) -> Path:
+        """The folder of the weights with which a stage ended."""
+        return self.checkpoints / "stages" / name
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Of rollouts, evaluations and training: computed, and with every copy."""
+        stats = self.agent.engine.stats
+        return {
+            "computed": stats.computed + self.recorder.computed,
+            "naive": stats.naive + self.recorder.naive,
+        }
+
+    def save(self, going: Going | None = None) -> None:
+        """Write a checkpoint, in the middle of a stage or between two."""
+        state = {
+            "stage": going.stage if going else None,
+            "stage_step": going.step if going else 0,
+            "stage_seconds": going.seconds if going else 0.0,
+            "looks": [going.looks.best, going.looks.without_rise] if going else None,
+            "bad_updates": going.trainer.bad_updates if going else 0,
+            "played": self.played,
+            "measured": list(self.results),
+            "kept": self.keeper.state(),
+            "tokens": self.tokens,
+            "seconds": time.perf_counter() - self.began,
+        }
+        checkpoint.save(
+            self.checkpoints,
+            sum(stage["steps"] for stage in self.played) + (going.step if going else 0),
+            self.agent.loaded.model,
+            going.trainer.optimiser if going else None,
+            state,
+            files=self.keeper.files,
+        )
+
+    def restore(self, saved: Saved) -> None:
+        """Stand where `saved` stood; what was written since is forgotten.
+
+        The weights are put in place where it was written between two stages. Raises CheckpointError or
+        DataError.
+        """
+        state = saved.state
+        self.played = list(state["played"])
+        self.began -= state["seconds"]
+        self.recorder.computed, self.recorder.naive = state["tokens"]["computed"], state["tokens"]["naive"]
+        self.keeper.restore(state["kept"], saved.path)
+        steps = {stage["name"]: stage["steps"] for stage in self.played}
+        left = [stage.name for stage in self.recipe.stages if stage.name not in steps]
+        if left:
+            steps[left[0]] = saved.step
+        self.recorder.forget_after(steps)
+        self.results = {arm: self._measured(arm) for arm in state["measured"]}
+        if not saved.step:
+            checkpoint.load_weights(saved.path, self.agent.loaded.model)
+
+    def _measured(self, arm: str) -> Result:
+        return Result(arm, tuple(read_outcomes(self.run.file("evaluation", f"{arm}.jsonl"))))
+
+    def save_stage(self, name: str) -> None:
+        """Keep the weights with which a stage ended."""
+        checkpoint.save_weights(self.after_stage(name), self.agent.loaded.model)
+
+    def forget_evaluation(self, arm: str) -> Path:
+        """The file of an arm that is to be measured, without what an earlier process wrote."""
+        log = self.run.file("evaluation", f"{arm}.jsonl")
+        log.unlink(missing_ok=True)
+        (log.parent / "samples" / log.name).unlink(missing_ok=True)
+        return log
+
+    def tidy(self) -> None:
+        """Remove what only a broken-off run needs."""
+        checkpoint.remove_all(self.checkpoints)
