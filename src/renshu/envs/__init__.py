@@ -2,7 +2,7 @@
 
 from renshu.envs.adapters.trl import from_environment_factory
 from renshu.envs.contract import Problem, check_env, require_env
-from renshu.envs.demonstrations import Demonstration, demonstrations
+from renshu.envs.demonstrations import Demonstration, demonstration_row, demonstrations
 from renshu.envs.environment import Environment, reward, success
 from renshu.envs.interaction import Interaction, play_through
 from renshu.envs.moves import Moves, call, say, think
@@ -17,6 +17,7 @@ __all__ = [
     "Tasks",
     "call",
     "check_env",
+    "demonstration_row",
     "demonstrations",
     "from_environment_factory",
     "play_through",

@@ -7,7 +7,7 @@ and practice selects the better one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from renshu.envs.environment import Environment, Script
 from renshu.envs.interaction import play_through
 from renshu.errors import ConfigError
 from renshu.seeding import stable_hash
-from renshu.types import Message, Task
+from renshu.types import Message, Scored, Task, ToolCall, Trajectory
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,45 @@ def _demonstrate(environment: Environment, task: Task, careful: bool) -> Demonst
     trajectory = play_through(environment, task, script)
     schemas = tuple(spec.schema for spec in environment.tools())
     return Demonstration(task, trajectory.messages, schemas, careful)
+
+
+def demonstration_row(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], trajectory: Trajectory | None = None
+) -> dict[str, Any]:
+    """A dialogue as a line of the file that `sft.data` names: `{"messages": [...], "tools": [...]}` in
+    OpenAI's shape, arguments as objects. With a trajectory also its task, success and reward.
+    """
+    row: dict[str, Any] = {"messages": _records(messages), "tools": list(tools)}
+    if trajectory is not None:
+        score = trajectory.score if isinstance(trajectory.score, Scored) else None
+        row["task"] = trajectory.task.id
+        row["success"] = None if score is None else score.success
+        row["reward"] = None if score is None else score.value
+    return row
+
+
+def _records(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages in OpenAI's shape. Calls are numbered, so that each answer names the call it belongs to."""
+    records: list[dict[str, Any]] = []
+    waiting: list[str] = []  # ids of calls that have no answer yet
+    count = 0
+    for message in messages:
+        record: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.reasoning is not None:
+            record["reasoning"] = message.reasoning
+        if message.tool_calls:
+            waiting = [f"call_{count + i}" for i in range(len(message.tool_calls))]
+            count += len(waiting)
+            record["tool_calls"] = [
+                _call_record(call, id) for call, id in zip(message.tool_calls, waiting, strict=True)
+            ]
+        if message.role == "tool" and waiting:
+            record["tool_call_id"] = waiting.pop(0)
+        if message.name is not None:
+            record["name"] = message.name
+        records.append(record)
+    return records
+
+
+def _call_record(call: ToolCall, id: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

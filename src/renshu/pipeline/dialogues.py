@@ -13,6 +13,8 @@ from renshu.algorithms import SftConfig
 from renshu.chat import ChatFormat
 from renshu.envs import Environment, demonstrations
 from renshu.errors import DataError, TemplateError
+from renshu.tools import ToolSpec
+from renshu.tools.kinds import Mismatch
 from renshu.train.batches import usable
 from renshu.types import Message, Row, ToolCall
 
@@ -115,6 +117,56 @@ def read_dialogues(path: Path) -> Dialogues:
             f"data: {path} holds no dialogue ({why}); expected one JSON object with `messages` a line"
         )
     return Dialogues(items, set_aside)
+
+
+def dialogues_of_log(path: Path, environment: type[Environment]) -> Dialogues:
+    """The dialogues of a file that could have happened in `environment`, with its system prompt and tools.
+
+    The others are set aside: a tool it does not have, arguments that do not fit, a call without its answer,
+    a dialogue that does not end with the assistant. Raises DataError if none is left.
+    """
+    read = read_dialogues(path)
+    made = environment()
+    tools = {spec.name: spec for spec in made.tools()}
+    schemas = [spec.schema for spec in tools.values()]
+    system = [Message("system", made.system)] if made.system else []
+    items: list[tuple[Sequence[Message], Sequence[Mapping[str, Any]]]] = []
+    set_aside = Counter(read.set_aside)
+    for messages, _ in read.items:
+        spoken = [message for message in messages if message.role != "system"]
+        if why := _misfit(spoken, tools):
+            set_aside[why] += 1
+        else:
+            items.append(([*system, *spoken], schemas))
+    if not items:
+        raise DataError(f"{path} holds no dialogue that fits {environment.__name__} ({reasons(set_aside)})")
+    return Dialogues(items, set_aside)
+
+
+def _misfit(messages: Sequence[Message], tools: Mapping[str, ToolSpec]) -> str | None:
+    """Why a dialogue could not have happened with these tools, or None."""
+    if not messages or messages[0].role != "user":
+        return "does not begin with the user"
+    if messages[-1].role == "user":
+        return "ends with the user"
+    unanswered = 0
+    for message in messages:
+        if message.role == "tool":
+            unanswered -= 1
+            if unanswered < 0:
+                return "an answer without its call"
+            continue
+        if unanswered:
+            return "a call without its answer"
+        for call in message.tool_calls:
+            if call.name not in tools:
+                return f"no tool {call.name!r}"
+            try:
+                tools[call.name].definition.arguments.convert(call.arguments, "")
+            except Mismatch as error:
+                return f"{call.name}: {error}"
+        unanswered = len(message.tool_calls)
+    return "a call without its answer" if unanswered else None
 
 
 def _refuse_constant(text: str) -> float:

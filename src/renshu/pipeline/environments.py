@@ -15,24 +15,49 @@ from renshu.seeding import stable_hash
 BUILT_IN = {"flights": "renshu.envs.flights:FlightDesk", "repairs": "renshu.envs.repairs:RepairDesk"}
 
 
+def environment_of(target: str) -> type[Environment]:
+    """The environment that a person names: all that `load_environment` takes, or a recipe (`*.yaml`).
+
+    Raises ConfigError.
+    """
+    if not target.endswith((".yaml", ".yml")):
+        return load_environment(target)
+    from renshu.pipeline.recipe import read_recipe
+
+    return load_environment(read_recipe(target).env, Path(target).parent)
+
+
 def load_environment(name: str, base: str | Path = ".") -> type[Environment]:
-    """The class that a recipe's `env` names: a built-in name, `file.py:Class` or `package.module:Class`.
+    """The class that a recipe's `env` names: a built-in name, `file.py:Class` or `package.module:Class`; of a
+    file that defines one environment also `file.py`.
 
     base: the folder that a relative file is looked up in, usually the recipe's. Loading runs the file's code.
     Raises ConfigError that says what was found instead.
     """
-    place, _, attribute = BUILT_IN.get(name, name).partition(":")
-    if not attribute:
+    place, attribute = _split(BUILT_IN.get(name, name))
+    is_file = place.endswith(".py")
+    if not attribute and not is_file:
         known = ", ".join(BUILT_IN)
         raise ConfigError(f"env: {name!r} is neither built in ({known}) nor of the form file.py:Class")
-    module = _from_file(Path(base) / place) if place.endswith(".py") else _from_package(place)
-    found = getattr(module, attribute, None)
+    module = _from_file(Path(base) / place) if is_file else _from_package(place)
+    classes = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Environment)}
+    own = [v for v in classes.values() if v.__module__ == module.__name__]
+    if not attribute and len(own) == 1:
+        return own[0]
+    found = getattr(module, attribute, None) if attribute else None
     if isinstance(found, type) and issubclass(found, Environment):
         return found
-    classes = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Environment)]
     has = ", ".join(k for k in classes if k != "Environment") or "no environment"
-    what = "there is no such name" if found is None else "that is no subclass of renshu.Environment"
+    what = "that is no subclass of renshu.Environment" if found is not None else "there is no such name"
+    if not attribute:
+        what = "write file.py:Class to say which one"
     raise ConfigError(f"env: {name}: {what}; {place} defines {has}")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Place and attribute; the colon behind a drive letter (`C:\\work\\desk.py:Desk`) separates nothing."""
+    place, _, attribute = name.rpartition(":")
+    return (place, attribute) if place and not name.endswith(".py") else (name, "")
 
 
 def _from_file(path: Path) -> ModuleType:
