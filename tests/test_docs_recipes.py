@@ -16,7 +16,7 @@ ROWS = {
     key: (default, text)
     for key, default, text in re.findall(r"^\| `(.+?)` \| (.+?) \| (.+) \|$", GUIDE, re.M)
 }
-WORDS = {"presets", "model.adapter"}  # keys that stand for others
+WORDS = {"presets", "model.adapter", "eval.samples"}  # keys that stand for others
 
 
 def strict_models(hint: Any) -> list[type[StrictModel]]:

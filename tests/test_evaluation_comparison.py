@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from renshu.evaluation import (
     mcnemar,
     paired_rates,
     read_outcomes,
+    read_result,
     repeated,
     samples_log,
     tokens_a_task,
@@ -209,6 +211,10 @@ def test_evaluate_logs_greedy_and_sampled_episodes(tmp_path):
     assert greedy.tokens.prompt == 2 * len(prompt) + len(ids_of(fetch)) + len(told)
     assert samples_log(log) == tmp_path / "evaluation/samples/final.jsonl"
     assert tuple(read_outcomes(samples_log(log))) == found.sampled.outcomes[0]
+    assert read_result("final", log, Tries(k=2, temperature=0.5)) == found
+    assert read_result("final", log) == replace(found, sampled=None)
+    with pytest.raises(DataError, match="does not hold 3 tries of every task of final.jsonl"):
+        read_result("final", log, Tries(k=3))
     assert found.seconds > 0
     samples = found.summary()["samples"]
     assert (samples["temperature"], samples["pass_hat"], samples["pass_at"]) == (0.5, [0.5, 0.0], [0.5, 1.0])

@@ -1,6 +1,6 @@
 """Evaluation: the same tasks for every arm, intervals beside every rate, paired tests."""
 
-from renshu.evaluation.benchmark import Result, evaluate, samples_log
+from renshu.evaluation.benchmark import Result, evaluate, read_result, samples_log
 from renshu.evaluation.comparison import Prices, compare, verdicts
 from renshu.evaluation.few_shot import solved_dialogues, with_examples
 from renshu.evaluation.outcome import Outcome, Tokens, read_outcomes, tokens_a_task
@@ -37,6 +37,7 @@ __all__ = [
     "pass_at_k",
     "pass_hat_k",
     "read_outcomes",
+    "read_result",
     "repeated",
     "samples_log",
     "solved_dialogues",

@@ -13,7 +13,8 @@ from typing import Any
 from renshu.chat import ChatFormat
 from renshu.engines import Engine, Sampling
 from renshu.envs import Environment
-from renshu.evaluation.outcome import Outcome
+from renshu.errors import DataError
+from renshu.evaluation.outcome import Outcome, read_outcomes
 from renshu.evaluation.records import append_records, outcome_record
 from renshu.evaluation.samples import SampledResult, Tries
 from renshu.evaluation.statistics import mcnemar, wilson
@@ -51,6 +52,11 @@ class Result:
         """Share of solved tasks among those scored; None if none was."""
         known = [success for success in self.successes if success is not None]
         return fmean(known) if known else None
+
+    def first(self, n: int) -> Result:
+        """The same of the first n tasks alone."""
+        sampled = self.sampled and SampledResult(self.sampled.tries, self.sampled.outcomes[:n])
+        return Result(self.arm, self.outcomes[:n], sampled)
 
     def summary(self, base: Result | None = None) -> dict[str, Any]:
         """The arm as `summary.json` shows it: Wilson 95 %, exact McNemar against `base` on the same tasks."""
@@ -109,6 +115,22 @@ def evaluate(
         outcomes = play(tries.k, sampling(temperature=tries.temperature), seed=seed, log=log)
         sampled = SampledResult(tries, tuple(outcomes))
     return Result(arm, tuple(outcome for (outcome,) in greedy), sampled, seconds)
+
+
+def read_result(arm: str, log: Path, tries: Tries | None = None) -> Result:
+    """What `evaluate` wrote into `log`, with the sampled episodes if `tries` says that there are some.
+
+    Raises DataError if the file is damaged, or does not hold k tries of every task.
+    """
+    outcomes = tuple(read_outcomes(log))
+    if tries is None:
+        return Result(arm, outcomes)
+    sampled = read_outcomes(samples_log(log))
+    rows = [tuple(sampled[i : i + tries.k]) for i in range(0, len(sampled), tries.k)]
+    wanted = [[outcome.task] * tries.k for outcome in outcomes]
+    if [[outcome.task for outcome in row] for row in rows] != wanted:
+        raise DataError(f"{samples_log(log)} does not hold {tries.k} tries of every task of {log.name}")
+    return Result(arm, outcomes, SampledResult(tries, tuple(rows)))
 
 
 def samples_log(log: Path) -> Path:

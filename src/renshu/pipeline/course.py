@@ -11,7 +11,7 @@ from typing import Any
 
 from renshu.envs import Environment
 from renshu.errors import CheckpointError, DataError
-from renshu.evaluation import Result, evaluate
+from renshu.evaluation import Result, evaluate, samples_log
 from renshu.pipeline.interrupt import Interrupt
 from renshu.pipeline.keeper import Mark
 from renshu.pipeline.prepare import Prepared, benchmark_name
@@ -89,7 +89,10 @@ def _conclude(stand: Stand, prepared: Prepared) -> None:
     stand.agent.engine.refresh()  # the weights changed
     if kept in ends:  # greedy on the same weights: measuring again would tell the same
         log = stand.forget_evaluation("final")
-        shutil.copyfile(log.with_name(f"{kept.stage}.jsonl"), log)
+        measured = log.with_name(f"{kept.stage}.jsonl")
+        shutil.copyfile(measured, log)
+        if samples_log(measured).is_file():
+            shutil.copyfile(samples_log(measured), samples_log(log))
         stand.results["final"] = replace(stand.results[kept.stage], arm="final")
         stand.watcher.evaluated(_summary_of(stand, "final"))
     else:
@@ -127,6 +130,7 @@ def _measure(stand: Stand, arm: str, environment: type[Environment]) -> None:
         max_tokens=settings.max_tokens,
         at_once=settings.at_once,
         seed=stand.recipe.seed,
+        tries=settings.samples,
         log=stand.forget_evaluation(arm),
         progress=progress,
     )

@@ -17,6 +17,7 @@ from renshu.algorithms.grpo import GrpoConfig
 from renshu.algorithms.sft import SftConfig
 from renshu.config import StrictModel, apply_overrides, apply_preset, load_yaml
 from renshu.errors import ConfigError
+from renshu.evaluation.samples import Tries
 from renshu.models import ModelSettings
 
 
@@ -85,7 +86,7 @@ class EvaluationSettings(StrictModel):
     tasks: of the test split. dev_tasks: of the dev split, on which checkpoints are chosen.
     every: GRPO steps between two looks at the dev split. compare: arms beside each stage.
     shots: solved dialogues in the prompt of the arm `few-shot`. max_tokens: sampled tokens of an episode.
-    at_once: episodes that run together.
+    at_once: episodes that run together. samples: further tries of every task, at a temperature.
     """
 
     tasks: int = Field(300, ge=1)
@@ -95,6 +96,7 @@ class EvaluationSettings(StrictModel):
     shots: int = Field(2, ge=1)
     at_once: int = Field(64, ge=1)
     max_tokens: int = Field(512, ge=1)
+    samples: Tries | None = None
 
 
 class CheckpointSettings(StrictModel):

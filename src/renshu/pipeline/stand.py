@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from renshu.envs import Environment
-from renshu.evaluation import Result
-from renshu.evaluation.outcome import read_outcomes
+from renshu.evaluation import Result, read_result, samples_log
 from renshu.pipeline.agent import Agent
 from renshu.pipeline.interrupt import Interrupt
 from renshu.pipeline.keeper import Keeper
@@ -136,7 +135,7 @@ class Stand:
             checkpoint.load_weights(saved.path, self.agent.loaded.model)
 
     def _measured(self, arm: str) -> Result:
-        return Result(arm, tuple(read_outcomes(self.run.file("evaluation", f"{arm}.jsonl"))))
+        return read_result(arm, self.run.file("evaluation", f"{arm}.jsonl"), self.recipe.eval.samples)
 
     def save_stage(self, name: str) -> None:
         """Keep the weights with which a stage ended."""
@@ -146,7 +145,7 @@ class Stand:
         """The file of an arm that is to be measured, without what an earlier process wrote."""
         log = self.run.file("evaluation", f"{arm}.jsonl")
         log.unlink(missing_ok=True)
-        (log.parent / "samples" / log.name).unlink(missing_ok=True)
+        samples_log(log).unlink(missing_ok=True)
         return log
 
     def tidy(self) -> None:

@@ -1,0 +1,244 @@
+"""`renshu compare` as a function: arms on the same held-out tasks, and what may be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from renshu.config import load_yaml
+from renshu.engines import Sampling
+from renshu.envs import Environment, Interaction, require_env
+from renshu.errors import ConfigError, ContextOverflow, DataError, ModelError
+from renshu.evaluation import Outcome, Prices, Result, Tries, compare, repeated, verdicts
+from renshu.evaluation.records import outcome_record
+from renshu.pipeline.arms import Arm, find_arms
+from renshu.pipeline.bench import Bench
+from renshu.pipeline.environments import load_environment
+from renshu.pipeline.finished import environment_for, numbered_task
+from renshu.pipeline.recipe import EvaluationSettings
+from renshu.pipeline.run_folder import RunFolder
+from renshu.pipeline.watch import Watcher
+from renshu.rollout import collect
+from renshu.seeding import stable_hash
+from renshu.types import Task
+
+PLACES = ("out", "base", "started")  # they say where and when, not what
+ABSENT = (ConfigError, ContextOverflow, DataError, ModelError)  # an expected arm may be left out for these
+
+
+def compare_targets(
+    targets: Sequence[str],
+    *,
+    env: str | None = None,
+    tasks: int | None = None,
+    max_tokens: int | None = None,
+    tries: Tries | None = None,
+    prices: Prices | None = None,
+    watcher: Watcher | None = None,
+) -> dict[str, Any]:
+    """All arms on the same test tasks, as JSON. Raises a RenshuError.
+
+    targets: see `arms`. tasks, max_tokens, tries: where absent, as in the first run's recipe.
+    """
+    arms = find_arms(targets)
+    bench = _bench(arms, env, tasks, max_tokens, tries, watcher)
+    bench.timed = prices is not None and prices.hour is not None
+    results: list[Result] = []
+    for arm in arms:
+        try:
+            results.append(bench.result(arm))
+        except ABSENT as error:
+            if not arm.expected:
+                raise
+            bench.notes.append(f"{arm.name} is left out: {error}")
+    if not results:
+        raise ConfigError(f"{targets[0]}: there is nothing to compare yet: {'; '.join(bench.notes)}")
+    compared = compare(results, prices)
+    return {
+        **_conditions(bench),
+        "tasks": len(bench.tasks),
+        "samples": None if bench.tries is None else bench.tries.model_dump(),
+        "arms": compared,
+        "verdicts": verdicts(compared),
+        "notes": [*bench.notes, *_caution(arms)],
+        "settings": settings_difference(_runs(arms)),
+    }
+
+
+def repeat_prompt(
+    targets: Sequence[str],
+    number: int,
+    *,
+    times: int,
+    temperature: float,
+    env: str | None = None,
+    max_tokens: int | None = None,
+    watcher: Watcher | None = None,
+) -> dict[str, Any]:
+    """Test task `number` (from 0) played `times` times by every arm, as JSON. Raises a RenshuError."""
+    arms = find_arms(targets)
+    bench = _bench(arms, env, None, max_tokens, None, watcher)
+    task = numbered_task(bench.environment, number)
+    rows = []
+    for arm in arms:
+        try:
+            if arm.target is None:
+                raise ConfigError(f"{arm.name} cannot be asked: its weights are not kept")
+            rows.append({"arm": arm.name, **repeated(_asked(bench, arm, task, times, temperature))})
+        except ABSENT as error:
+            if not arm.expected:
+                raise
+            bench.notes.append(f"{arm.name} is left out: {error}")
+    request = Interaction(bench.environment(), task).messages[-1].content
+    return {
+        **_conditions(bench),
+        "task": task.id,
+        "request": request,
+        "times": times,
+        "temperature": temperature,
+        "arms": rows,
+        "notes": bench.notes,
+    }
+
+
+def settings_difference(runs: Mapping[str, RunFolder]) -> list[dict[str, Any]]:
+    """The keys of recipe and provenance in which runs differ: `{"key": …, "values": {run: value}}`.
+
+    A value is None where the run has no such key. Raises DataError.
+    """
+    settings = {name: _flat(load_yaml(run.path / "recipe.resolved.yaml")) for name, run in runs.items()}
+    for name, run in runs.items():
+        settings[name] |= {
+            f"provenance: {key}": value
+            for key, value in run.read_json("provenance.json").items()
+            if key not in ("seed", "model", "settings")  # told by the recipe's own keys
+        }
+    keys = dict.fromkeys(key for told in settings.values() for key in told)
+    differing = [key for key in keys if len({_shown(told.get(key)) for told in settings.values()}) > 1]
+    return [
+        {"key": key, "values": {name: told.get(key) for name, told in settings.items()}}
+        for key in differing
+        if key.removeprefix("provenance: ") not in PLACES
+    ]
+
+
+def _bench(
+    arms: Sequence[Arm],
+    env: str | None,
+    tasks: int | None,
+    max_tokens: int | None,
+    tries: Tries | None,
+    watcher: Watcher | None,
+) -> Bench:
+    recipe = next((arm.recipe for arm in arms if arm.recipe is not None), None)
+    settings = recipe.eval if recipe is not None else EvaluationSettings()
+    count = tasks or settings.tasks
+    environment = _environment(arms, env, count)
+    require_env(environment)
+    assert environment.tasks is not None
+    return Bench(
+        environment,
+        environment.tasks.split("test")[:count],
+        max_tokens or settings.max_tokens,
+        settings.at_once,
+        recipe.seed if recipe is not None else 0,
+        tries or settings.samples,
+        watcher or Watcher(),
+    )
+
+
+def _environment(arms: Sequence[Arm], env: str | None, count: int) -> type[Environment]:
+    """The environment named, else that of the runs. Raises ConfigError if these differ in their tasks."""
+    if env is not None:
+        return load_environment(env)
+    runs = {arm.place: arm for arm in arms if arm.recipe is not None and arm.run is not None}
+    if not runs:
+        assert arms[0].target is not None
+        return environment_for(arms[0].target, None)  # refuses: a model has no environment
+    first, *others = runs.values()
+    environment = _own_environment(first)
+    for other in others:
+        if _test_tasks(_own_environment(other), count) != _test_tasks(environment, count):
+            raise ConfigError(
+                f"{first.place} and {other.place} were measured on other tasks than each other: name the "
+                "environment that all arms should play with --env"
+            )
+    return environment
+
+
+def _own_environment(arm: Arm) -> type[Environment]:
+    assert arm.recipe is not None
+    assert arm.run is not None
+    base = str(arm.run.read_json("provenance.json").get("base", ""))
+    return load_environment(arm.recipe.env, base)
+
+
+def _test_tasks(environment: type[Environment], count: int) -> list[tuple[str, dict[str, Any]]]:
+    require_env(environment)
+    assert environment.tasks is not None
+    return [(task.id, dict(task.fields)) for task in environment.tasks.split("test")[:count]]
+
+
+def _asked(bench: Bench, arm: Arm, task: Task, times: int, temperature: float) -> list[Outcome]:
+    agent, environment = bench.agent(arm), arm.environment(bench.environment)
+    sampling = Sampling(max_tokens=bench.max_tokens, temperature=temperature, stop_ids=agent.chat.stop_ids)
+    outcomes: list[Outcome] = []
+    while len(outcomes) < times:
+        (group,) = collect(
+            agent.engine,
+            agent.chat,
+            environment,
+            [task],
+            group=min(bench.at_once, times - len(outcomes)),
+            sampling=sampling,
+            seed=stable_hash(bench.seed, "repeated"),
+            step=len(outcomes),
+        )
+        outcomes += [Outcome.of(outcome_record(trajectory)) for trajectory in group.trajectories]
+        bench.watcher.evaluating(arm.name, len(outcomes), times)
+    return outcomes
+
+
+def _conditions(bench: Bench) -> dict[str, Any]:
+    return {
+        "environment": bench.environment.__name__,
+        "split": "test",
+        "max_tokens": bench.max_tokens,
+        "seed": bench.seed,
+    }
+
+
+def _runs(arms: Sequence[Arm]) -> dict[str, RunFolder]:
+    """The runs among the arms by the name of their folder, or by path where two names are equal."""
+    places = list(dict.fromkeys(arm.place for arm in arms if arm.recipe is not None))
+    ends = [Path(place).name for place in places]
+    return {
+        end if ends.count(end) == 1 else place: RunFolder(place)
+        for place, end in zip(places, ends, strict=True)
+    }
+
+
+def _caution(arms: Sequence[Arm]) -> list[str]:
+    trained = {arm.place for arm in arms if arm.recipe is not None and arm.part not in ("base", "few-shot")}
+    if len(trained) < 2:
+        return []
+    return [
+        "one run of each: the intervals cover which tasks were drawn, not the luck of a seed; "
+        "train with several seeds before you prefer one recipe to another"
+    ]
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested settings with dotted keys."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found: dict[str, Any] = {}
+    for key, part in inner:
+        found |= _flat(part, f"{path}.{key}" if path else str(key))
+    return found if inner else {path: value}
+
+
+def _shown(value: Any) -> str:
+    return yaml.safe_dump(value)
