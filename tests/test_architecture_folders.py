@@ -27,7 +27,7 @@ ORDER = (
         "rewards",
         "envs",
     ),
-    *("algorithms", "rollout", "train", "evaluation", "report", "pipeline", "cli"),
+    *("algorithms", "rollout", "train", "evaluation", "check", "report", "pipeline", "serve", "cli"),
 )
 FORBIDDEN = {"train": {"envs", "engines", "rollout"}}  # the pipeline hands these to the loop
 DATA_ONLY = {"recipes"}

@@ -7,6 +7,7 @@ is refused, since a template would render it without a word.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 def read_messages(value: object) -> list[Message]:
     """The messages of a request, `[{"role": ..., "content": ...}, ...]`; Messages are taken as they are.
 
-    `developer` is read as `system`, a list of text parts as their text. Raises DataError that names the place.
+    `developer` is read as `system`, a list of text parts as their text. Raises DataError naming the place.
     """
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise DataError("messages: expected a list with at least one message")
@@ -45,9 +46,9 @@ def read_tools(value: object) -> list[dict[str, Any]]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise DataError("tools: expected a list")
     tools = [_tool(item, f"tools[{number}]") for number, item in enumerate(value)]
-    names = [tool["function"]["name"] for tool in tools]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise DataError(f"tools: the name {repeated!r} occurs twice")
+    names = Counter(tool["function"]["name"] for tool in tools)
+    if len(names) < len(tools):
+        raise DataError(f"tools: the name {_short(names.most_common(1)[0][0])} occurs twice")
     return tools
 
 
@@ -177,7 +178,7 @@ def _tool(value: object, where: str) -> dict[str, Any]:
 
 def _require_answers(messages: Sequence[Message]) -> None:
     """Every call is answered once, before anybody else speaks, and every answer belongs to a call."""
-    open_calls: list[str] = []
+    open_calls: dict[str, None] = {}  # in order
     for number, message in enumerate(messages):
         if message.role == "tool":
             if message.tool_call_id is None:  # of an episode: these have no ids
@@ -187,15 +188,18 @@ def _require_answers(messages: Sequence[Message]) -> None:
                     f"messages[{number}].tool_call_id: {_short(message.tool_call_id)} is no call of the "
                     "assistant's turn before it that waits for an answer"
                 )
-            open_calls.remove(message.tool_call_id)
+            del open_calls[message.tool_call_id]
             continue
         if open_calls:
-            raise DataError(f"messages[{number}]: the call {_short(open_calls[0])} has no answer yet")
-        open_calls = [call.id for call in message.tool_calls if call.id]
-        if len(set(open_calls)) < len(open_calls):
+            raise DataError(
+                f"messages[{number}]: the call {_short(next(iter(open_calls)))} has no answer yet"
+            )
+        ids = [call.id for call in message.tool_calls if call.id]
+        open_calls = dict.fromkeys(ids)
+        if len(open_calls) < len(ids):
             raise DataError(f"messages[{number}].tool_calls: two calls have the same id")
     if open_calls:
-        raise DataError(f"messages: the call {_short(open_calls[0])} has no answer yet")
+        raise DataError(f"messages: the call {_short(next(iter(open_calls)))} has no answer yet")
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:

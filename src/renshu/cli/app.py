@@ -19,6 +19,7 @@ from renshu.cli.play import play
 from renshu.cli.report import report
 from renshu.cli.resume import resume
 from renshu.cli.schema import schema
+from renshu.cli.serve import serve
 from renshu.cli.train import train
 from renshu.errors import RenshuError
 
@@ -35,6 +36,7 @@ app.command("train")(train)
 app.command("resume")(resume)
 app.command("eval")(evaluate)
 app.command("chat")(chat)
+app.command("serve")(serve)
 app.command("report")(report)
 app.command("schema")(schema)
 app.add_typer(models.app, name="models")

@@ -81,7 +81,7 @@ class Session(Protocol):
         ...
 
     async def generate(self, sampling: Sampling, watch: Watch | None = None) -> Generated:
-        """Sample one turn and append it; to be awaited inside `Engine.run`. `watch` sees tokens as they come."""
+        """Sample one turn and append it; to be awaited inside `Engine.run`. `watch` sees every token."""
         ...
 
     def close(self) -> None:

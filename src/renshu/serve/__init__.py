@@ -1,0 +1,1 @@
+"""A trained agent behind OpenAI's chat completions."""
