@@ -48,18 +48,19 @@ def check_env(environment: type[Environment], *, samples: int = 3) -> list[Probl
         environment()
     except (Exception, SystemExit) as error:
         return [Problem("not_made", f"{environment.__name__}() fails: {type(error).__name__}: {error}")]
-    problems = list(_declared(environment))
+    problems = list(declared(environment))
     if problems:
         return problems
     assert environment.tasks is not None
     tasks = environment.tasks.split("train")[:samples]
-    problems = list(_setups(environment, tasks))
+    problems = list(setups(environment, tasks))
     if problems:
         return problems
-    return [problem for task in tasks for problem in _played(environment, task)]
+    return [problem for task in tasks for problem in played(environment, task)]
 
 
-def _declared(environment: type[Environment]) -> Iterator[Problem]:
+def declared(environment: type[Environment]) -> Iterator[Problem]:
+    """What is wrong with the declarations; nothing is played."""
     try:
         for spec in environment().tools():
             if not spec.description:
@@ -88,7 +89,7 @@ def _rubric_problems(environment: type[Environment], rubric: Rubric) -> Iterator
         yield Problem("no_success", "mark a method with @success: the truth that evaluation reports")
 
 
-def _setups(environment: type[Environment], tasks: Sequence[Task]) -> Iterator[Problem]:
+def setups(environment: type[Environment], tasks: Sequence[Task]) -> Iterator[Problem]:
     """Two fresh objects must open a task alike: groups share the prompt, and resumed runs repeat it."""
     for task in tasks:
         openings: list[tuple[Message, ...]] = []
@@ -103,7 +104,8 @@ def _setups(environment: type[Environment], tasks: Sequence[Task]) -> Iterator[P
                 yield Problem("setup_random", f"task {task.id}: setup is never the same; seed by task.id")
 
 
-def _played(environment: type[Environment], task: Task) -> Iterator[Problem]:
+def played(environment: type[Environment], task: Task) -> Iterator[Problem]:
+    """What goes wrong when a task is left with an empty answer and when it is solved."""
     idle = _try(environment, task, "an empty answer", _idle)
     if isinstance(idle, Problem):
         yield idle

@@ -44,7 +44,9 @@ def from_functions(
         def rubric(self) -> Rubric:
             return Rubric([_part(function) for function in rewards], success and _measure(success))
 
-    return type(name, (FunctionEnvironment,), {"system": system, "max_turns": max_turns, "tasks": tasks})
+    members = {"system": system, "max_turns": max_turns, "tasks": tasks}
+    judged_by = (*rewards, *([success] if success else []))  # for checks: the class has no such methods
+    return type(name, (FunctionEnvironment,), {**members, "judged_by": judged_by})
 
 
 def _part(function: Function) -> Part:

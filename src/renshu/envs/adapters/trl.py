@@ -28,13 +28,19 @@ def is_trl_reward(function: Callable[..., Any]) -> bool:
 
 
 def call_reward(
-    function: Callable[..., Any], trajectory: Trajectory, environment: Any = None
+    function: Callable[..., Any],
+    trajectory: Trajectory,
+    environment: Any = None,
+    column: Callable[[str, Any], list[Any]] = lambda _, value: [value],
 ) -> float | None:
     """The reward of one episode by a TRL reward function, sync or async.
 
-    Raises ValueError if it does not return a list of one finite number or None.
+    column: makes a column of one entry from its name and value. Raises ValueError if the function does not
+    return a list of one finite number or None.
     """
-    columns = {key: [value] for key, value in trajectory.task.fields.items() if key not in RESERVED}
+    columns = {
+        key: column(key, value) for key, value in trajectory.task.fields.items() if key not in RESERVED
+    }
     prompt, completion = dialogue(trajectory)
     returned = function(
         prompts=[prompt],
@@ -98,7 +104,9 @@ def from_environment_factory(
     object at the end; without it, a full reward (`get_reward() >= 1`) is success.
     """
     name = getattr(factory, "__name__", "environment")
-    settings = {"system": system, "max_turns": max_turns, "tasks": tasks}
+    own_reward = getattr(factory, "get_reward", None)
+    judged_by = (*rewards, *filter(None, (success, own_reward)))  # for checks
+    settings = {"system": system, "max_turns": max_turns, "tasks": tasks, "judged_by": judged_by}
 
     class FactoryEnvironment(Environment):
         def opening(self, task: Task) -> tuple[Message, ...]:

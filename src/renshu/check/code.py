@@ -1,0 +1,148 @@
+"""What can be read off a user's functions: the texts they compare with, and habits that go wrong.
+
+Literals are taken from code objects, which lambdas and generated functions have, too; only `except` needs the
+source.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import random
+import re
+import sysconfig
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from renshu.check.findings import Finding, found
+from renshu.envs.environment import Environment
+from renshu.envs.tasks import GeneratedSplit
+
+LIBRARIES = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
+CLOCKS = frozenset({"today", "now", "utcnow"})
+SEEDED = frozenset({"Random", "generator", "default_rng", "RandomState", "seed"})
+BROAD = frozenset({"Exception", "BaseException"})
+
+
+def judges(environment: type[Environment]) -> list[FunctionType]:
+    """The functions that decide: rewards and success."""
+    marked = [
+        function
+        for name in dir(environment)
+        if isinstance(function := inspect.getattr_static(environment, name), FunctionType)
+        and (hasattr(function, "__renshu_reward__") or hasattr(function, "__renshu_success__"))
+    ]
+    return [*marked, *(f for f in getattr(environment, "judged_by", ()) if isinstance(f, FunctionType))]
+
+
+def acting(environment: type[Environment]) -> list[FunctionType]:
+    """The other functions of the user's that an episode runs: set-up, tools, the drawing of tasks."""
+    functions = [getattr(spec.function, "__func__", spec.function) for spec in environment().tools()]
+    if environment.setup is not Environment.setup:
+        functions.append(environment.setup)
+    if environment.tasks is not None and isinstance(environment.tasks.train, GeneratedSplit):
+        functions.append(environment.tasks.train.fields)
+    return [function for function in functions if isinstance(function, FunctionType)]
+
+
+def check_code(environment: type[Environment]) -> Iterator[Finding]:
+    """Habits in the code of rewards, success, tools and set-up."""
+    deciding = judges(environment)
+    for function in deciding:
+        if _swallows(function):
+            yield found("errors_swallowed", function.__qualname__, "it catches every error and goes on")
+    for function in (*deciding, *acting(environment)):
+        where = function.__qualname__
+        for name in _names(function.__code__):
+            value = function.__globals__.get(name)
+            attributes = set(_names(function.__code__))
+            if value is random and not attributes & SEEDED:
+                yield found("random_unseeded", where, "it draws from the module `random`")
+            if name in CLOCKS or (value is time and attributes & {"time", "time_ns"}):
+                yield found("clock_read", where, "it reads the clock")
+            if inspect.iscoroutinefunction(function) and _is_sleep(name, value, attributes):
+                yield found("tool_blocks", where, "time.sleep in an async function")
+
+
+def _is_sleep(name: str, value: Any, attributes: set[str]) -> bool:
+    return value is time.sleep or (value is time and name == "time" and "sleep" in attributes)
+
+
+def literals(environment: type[Environment], functions: Sequence[FunctionType]) -> dict[str, str]:
+    """Every text in the functions and in what they call or name in the user's own code → who has it."""
+    texts: dict[str, str] = {}
+    seen: set[int] = set()
+    for function in functions:
+        _collect(function, environment, function.__qualname__, texts, seen)
+    return texts
+
+
+def _collect(
+    value: Any, environment: type[Environment], owner: str, texts: dict[str, str], seen: set[int]
+) -> None:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, str):
+        texts.setdefault(value, owner)
+    elif isinstance(value, re.Pattern):
+        texts.setdefault(str(value.pattern), owner)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _collect(item, environment, owner, texts, seen)
+    elif isinstance(value, partial):
+        _collect(value.func, environment, owner, texts, seen)
+    elif isinstance(value, FunctionType) and not value.__code__.co_filename.startswith(LIBRARIES):
+        for constant in _constants(value.__code__):
+            if constant != value.__doc__:
+                texts.setdefault(constant, owner)
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        named = [value.__globals__.get(name) for name in _names(value.__code__)]
+        own = [inspect.getattr_static(environment, name, None) for name in _names(value.__code__)]
+        for item in (*cells, *named, *own):
+            if not isinstance(item, ModuleType | type):
+                _collect(item, environment, owner, texts, seen)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _constants(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, tuple | frozenset):
+            yield from (item for item in constant if isinstance(item, str))
+        elif isinstance(constant, CodeType):
+            yield from _constants(constant)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _swallows(function: Callable[..., Any]) -> bool:
+    """Whether a handler for every error neither raises nor leaves None, which would say "does not apply"."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        return False
+    handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    return any(_is_broad(h.type) and not any(isinstance(n, ast.Raise) for n in ast.walk(h)) for h in handlers)
+
+
+def _is_broad(caught: ast.expr | None) -> bool:
+    named = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in BROAD) for kind in named)

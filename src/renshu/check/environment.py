@@ -1,0 +1,198 @@
+"""An environment, checked without a model: everything from its declarations to what cheap policies earn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from renshu.check.code import check_code, judges, literals
+from renshu.check.findings import Finding, found, sort
+from renshu.check.gold import (
+    check_answers,
+    check_contract,
+    check_hurried,
+    check_rationale,
+    check_tools_used,
+    check_turns,
+    play_gold,
+)
+from renshu.check.plays import Hangs, Play, Stage, gold, saying, within
+from renshu.check.scores import (
+    KNOWING,
+    PolicyLine,
+    check_agreement,
+    check_failures,
+    check_range,
+    check_spread,
+    check_weights,
+    distribution,
+    play_cheap,
+)
+from renshu.check.state import check_repeats, check_shared, check_types, shared_values
+from renshu.check.tasks import check_tasks
+from renshu.check.tools import check_tools
+from renshu.check.variants import check_variants
+from renshu.check.wording import Told, check_format, check_frame, check_leaks, check_names, last_words, tell
+from renshu.envs.contract import declared
+from renshu.envs.environment import Environment
+from renshu.envs.tasks import SPLITS, Split
+from renshu.errors import DataError, ToolDefinitionError
+from renshu.types import Scored, Task
+
+SLOW = 0.5  # seconds of one scripted episode
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found about an environment. tools: their schemas. policies: what scripted policies earned."""
+
+    findings: list[Finding]
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    policies: list[PolicyLine] = field(default_factory=list)
+
+
+def check_environment(
+    environment: type[Environment], *, samples: int = 12, budget: float = 60.0, limit: float = 10.0
+) -> Checked:
+    """Check declarations, tools and tasks, then play scripted policies on `samples` tasks of every split.
+
+    budget: seconds of playing in all; limit: seconds of one episode. What keeps others from being looked for
+    comes alone.
+    """
+    stage = Stage(environment, budget, limit)
+    findings = _declarations(environment)
+    tools: list[dict[str, Any]] = []
+    try:
+        specs = environment().tools()
+        tools = [spec.schema["function"] for spec in specs]
+        findings += check_tools(specs)
+        findings += check_weights(stage)
+    except (Exception, SystemExit):  # told by the declarations
+        pass
+    if any(finding.code in PREVENTING for finding in findings):
+        return Checked(sort(findings), tools)
+    assert environment.tasks is not None
+    findings += check_tasks(environment.tasks, samples)
+    chosen = _samples(environment, samples)
+    shared = shared_values(environment)
+    findings += check_contract(stage, chosen)
+    told = _told(stage, chosen.get("train", ()))
+    if told:
+        findings += _played(stage, chosen, told)
+    findings += check_shared(shared, environment)
+    if stage.exhausted:
+        findings.append(found("cut_short", "the check", f"{budget:g} seconds were used up"))
+    return Checked(sort(_once(findings)), tools, distribution(stage.plays))
+
+
+PREVENTING = frozenset(
+    {"not_made", "bad_system", "bad_rubric", "no_reward", "no_outcome", "no_turns", "no_tasks", "bad_tool"}
+)
+
+
+def _declarations(environment: type[Environment]) -> list[Finding]:
+    name = environment.__name__
+    try:
+        environment()
+    except (Exception, SystemExit) as error:
+        return [found("not_made", name, f"{name}() fails: {type(error).__name__}: {error}")]
+    try:
+        problems = list(declared(environment))
+    except ToolDefinitionError as error:
+        return [found("bad_tool", name, str(error))]
+    except (Exception, SystemExit) as error:
+        return [found("not_made", name, f"{type(error).__name__}: {error}")]
+    return [found(p.code, name, p.detail) for p in problems if p.code != "no_docstring"]
+
+
+def _samples(environment: type[Environment], count: int) -> dict[Split, Sequence[Task]]:
+    """The first tasks of every split that has some."""
+    assert environment.tasks is not None
+    chosen: dict[Split, Sequence[Task]] = {}
+    for split in SPLITS:
+        try:
+            chosen[split] = list(environment.tasks.split(split)[:count])
+        except DataError:  # told by the check of the tasks
+            continue
+    return chosen
+
+
+def _told(stage: Stage, tasks: Sequence[Task]) -> list[Told]:
+    told = []
+    for task in tasks:
+        try:
+            told.append(within(stage.limit, lambda task=task: tell(stage, task)))  # type: ignore[misc]
+        except (Exception, SystemExit, Hangs):  # told by the contract
+            continue
+    return told
+
+
+def _played(stage: Stage, chosen: dict[Split, Sequence[Task]], told: Sequence[Told]) -> Iterator[Finding]:
+    """All that is found by playing; the order is that in which time is spent."""
+    environment = stage.environment
+    train = [one.task for one in told]
+    solved = play_gold(stage, chosen)
+    practised = [play for play in solved if play.split == "train"]
+    full = bool(solved) and all(play.score is not None and play.score.success is not False for play in solved)
+    cheap = play_cheap(stage, told[:8], practised)
+    texts = literals(environment, judges(environment))
+    yield from check_turns(stage, solved)
+    yield from check_tools_used(stage, solved)
+    yield from check_hurried(stage, chosen)
+    if not environment.has_script("solve"):
+        yield found("no_gold", environment.__name__, "there is no solve()")
+        yield from check_answers(stage, train)
+    yield from check_rationale(stage, train, list(texts))
+    yield from check_types(stage, told, full, list(getattr(environment, "judged_by", ())))
+    replies = [last_words(play.trajectory) for play in practised if play.trajectory is not None]
+    yield from check_format(told, texts, replies)
+    yield from check_frame(stage, told, practised)
+    parameters = {spec.name: list(_parameters(spec.schema)) for spec in environment().tools()}
+    yield from check_names(told, parameters)
+    yield from check_leaks(stage, told, practised)
+    yield from check_code(environment)
+    scripts = {"idle": saying((), "")} | ({"gold": gold} if solved else {})
+    yield from check_repeats(stage, told, scripts)
+    yield from check_failures([play for play in stage.plays if play.policy not in ("gold", "hurried")])
+    yield from check_spread(stage, practised or _answers(stage), cheap)
+    yield from check_variants(stage, practised)
+    yield from check_agreement(stage, stage.plays)
+    yield from check_range(stage.plays)
+    yield from _slow(stage)
+
+
+def _parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = schema["function"]["parameters"].get("properties", {})
+    return properties
+
+
+def _answers(stage: Stage) -> list[Play]:
+    """Where there is no solve(), the best of the answers that each task holds stands for it."""
+    best: dict[str, Play] = {}
+    for play in stage.plays:
+        if play.policy == "answer" and isinstance(play.score, Scored):
+            before = best.get(play.task.id)
+            if before is None or before.score is None or play.score.value > before.score.value:
+                best[play.task.id] = play
+    return list(best.values())
+
+
+def _slow(stage: Stage) -> Iterator[Finding]:
+    known = [play for play in stage.plays if play.policy in (*KNOWING, "random calls") and play.trajectory]
+    slow = [play for play in known if play.seconds > SLOW]
+    if known and len(slow) > len(known) / 2:
+        seconds = sorted(play.seconds for play in slow)[len(slow) // 2]
+        yield found("tool_slow", "tools", f"a scripted episode takes {seconds:.1f} seconds without any model")
+
+
+def _once(findings: Sequence[Finding]) -> list[Finding]:
+    """Of several findings with one code, kept: those at different places, at most three."""
+    kept: list[Finding] = []
+    for finding in findings:
+        same = [other for other in kept if other.code == finding.code]
+        told = {other.what for other in same}
+        per_policy = finding.where.startswith("policy ") and any(o.where.startswith("policy ") for o in same)
+        if finding.what not in told and not per_policy and len(same) < 3:
+            kept.append(finding)
+    return kept
