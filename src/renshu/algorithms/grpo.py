@@ -161,7 +161,7 @@ def loss(inputs: LossInputs, config: GrpoConfig) -> LossOutput:
 
 
 def _mean(values: torch.Tensor) -> Mean:
-    return Mean(values.detach().double().sum().item(), len(values))
+    return Mean(values.detach().cpu().double().sum().item(), len(values))
 
 
 def credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:

@@ -35,7 +35,9 @@ def _draw(logprobs: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[fl
 
     The sum always runs in the order of ids: what a row draws does not depend on the filters of the others.
     """
-    probs = logprobs.double().exp()
+    probs = (
+        (logprobs.cpu() if logprobs.device.type == "mps" else logprobs).double().exp()
+    )  # mps has no float64
     if any(s.top_k or s.top_p < 1 or s.min_p for s in samplings):
         descending, order = probs.sort(dim=-1, descending=True, stable=True)
         keep = kept(descending, samplings)
@@ -44,7 +46,8 @@ def _draw(logprobs: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[fl
     total = cumulative[:, -1:]
     point = torch.minimum(_column(uniforms, cumulative) * total, torch.nextafter(total, -total))
     tokens = torch.searchsorted(cumulative, point, right=True)  # the first token whose sum exceeds the point
-    return tokens.clamp_(max=probs.shape[-1] - 1)[:, 0]  # reached by NaN only, which the caller reports
+    tokens = tokens.clamp_(max=probs.shape[-1] - 1)[:, 0]  # reached by NaN only, which the caller reports
+    return tokens.to(logprobs.device)
 
 
 def kept(probs: Tensor, samplings: Sequence[Sampling]) -> Tensor:

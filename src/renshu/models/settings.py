@@ -28,7 +28,7 @@ class ModelSettings(StrictModel):
     name: `embedded`, a name of `renshu models list`, a folder, or a name on the Hugging Face hub.
     adapter: `none` trains all weights; `lora` or its settings trains an adapter.
     dtype: `auto` is float32 on a CPU or without an adapter, else bfloat16.
-    device: `auto` is the first GPU if there is one, else the CPU.
+    device: `auto` is the first CUDA GPU if there is one, else the CPU; or a name: `cuda:1`, `mps`.
     template: `own` is the checkpoint's chat template (tools go into the system prompt where it ignores them);
         `fallback` is Renshu's, also for checkpoints without one; anything else is the path of a Jinja file.
     thoughts: what becomes of earlier thoughts when a template drops them (see `renshu.chat`).

@@ -115,6 +115,8 @@ class RunFolder:
     def close(self) -> None:
         """Let go of a folder that was created; closing twice is harmless."""
         if self._lock is not None:
+            if fcntl is None:  # Windows removes no file that is open
+                self._lock.close()
             (self.path / LOCK).unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
