@@ -395,10 +395,9 @@ def test_who_comes_later_joins_at_the_next_step():
 
 def hang_up(url, stream):
     """Ask for a long answer, and leave after 0.3 seconds, or at the first chunk of a stream."""
-    client = httpx2.Client(timeout=0.3)
-    with client, suppress(httpx2.TimeoutException):
-        with client.stream("POST", url, json={**HELLO, "stream": stream}) as response:
-            next(response.iter_lines())
+    sent = httpx2.stream("POST", url, json={**HELLO, "stream": stream}, timeout=0.3)
+    with suppress(httpx2.TimeoutException), sent as response:
+        next(response.iter_lines())
 
 
 def test_a_client_that_leaves_frees_its_place():
