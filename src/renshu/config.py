@@ -134,14 +134,19 @@ def _parse_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: not readable as YAML: nested too deeply") from None
 
 
-def load_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError: no such file, not YAML, not a mapping, a key twice."""
+def read_yaml(path: str | Path) -> Any:
+    """What is in a YAML file. Raises ConfigError: no such file, not YAML, a key twice."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    data = _parse_yaml(text, str(path))
+    return _parse_yaml(text, str(path))
+
+
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises ConfigError as `read_yaml` does, and if it is not a mapping."""
+    data = read_yaml(path)
     if not isinstance(data, dict):
         what = "is empty" if data is None else f"holds a {type(data).__name__}"
         raise ConfigError(f"{path}: {what}; expected settings like `seed: 0`")

@@ -12,6 +12,7 @@ from typing import Any
 from renshu.envs import Environment
 from renshu.errors import CheckpointError, DataError
 from renshu.evaluation import Result, evaluate, samples_log
+from renshu.pipeline.check import must_pass_record
 from renshu.pipeline.interrupt import Interrupt
 from renshu.pipeline.keeper import Mark
 from renshu.pipeline.prepare import Prepared, benchmark_name
@@ -106,6 +107,9 @@ def _conclude(stand: Stand, prepared: Prepared) -> None:
         "evaluation": {benchmark_name(stand.recipe): {"arms": arms}},
         "tokens": stand.tokens,
     }
+    cases = must_pass_record(stand.recipe, stand.environment, prepared.base)
+    if cases is not None:
+        stand.run.write_json("must_pass.json", cases)
     stand.run.write_json(SUMMARY, summary)
     build_report(stand.run.path)
     stand.tidy()

@@ -39,7 +39,7 @@ def load_environment(name: str, base: str | Path = ".") -> type[Environment]:
     if not attribute and not is_file:
         known = ", ".join(BUILT_IN)
         raise ConfigError(f"env: {name!r} is neither built in ({known}) nor of the form file.py:Class")
-    module = _from_file(Path(base) / place) if is_file else _from_package(place)
+    module = load_file(Path(base) / place) if is_file else _from_package(place)
     classes = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Environment)}
     own = [v for v in classes.values() if v.__module__ == module.__name__]
     if not attribute and len(own) == 1:
@@ -60,7 +60,8 @@ def _split(name: str) -> tuple[str, str]:
     return (place, attribute) if place and not name.endswith(".py") else (name, "")
 
 
-def _from_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """Run a Python file as a module of its own. Raises ConfigError if there is none or it fails."""
     path = path.resolve()
     if not path.is_file():
         raise ConfigError(f"env: {path}: no such file")

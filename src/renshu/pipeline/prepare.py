@@ -11,6 +11,7 @@ import torch
 from renshu.envs import Environment
 from renshu.evaluation import solved_dialogues, with_examples
 from renshu.pipeline.agent import Agent, build_agent
+from renshu.pipeline.check import must_pass
 from renshu.pipeline.dialogues import Supply, reasons, supply
 from renshu.pipeline.environments import load_environment
 from renshu.pipeline.preflight import check_environment, check_prompts
@@ -43,6 +44,7 @@ def prepare(recipe: Recipe, *, name: str, base: str | Path = ".") -> Prepared:
         torch.set_num_threads(recipe.threads)
     environment = load_environment(recipe.env, base)
     check_environment(environment, recipe)
+    must_pass(recipe, environment, base)
     few_shot = _few_shot(recipe, environment)
     torch.manual_seed(stable_hash(recipe.seed, "adapter"))  # its first weights are random
     agent = build_agent(recipe.model, base)

@@ -105,11 +105,17 @@ class CheckpointSettings(StrictModel):
     every: int = Field(10, ge=1)
 
 
+class CheckSettings(StrictModel):
+    """What must hold for a run. must_pass: a file of cases that are played before and after training."""
+
+    must_pass: str | None = None
+
+
 class Recipe(StrictModel):
     """All settings of a run; `docs/guide-recipes.md` explains every key.
 
-    `env`, `sft.data` and `model.template` are looked up from the recipe's folder; `out` and `model.name` from
-    the current one.
+    `env`, `sft.data`, `checks.must_pass` and `model.template` are looked up from the recipe's folder; `out`
+    and `model.name` from the current one.
     """
 
     seed: int = Field(0, ge=0)
@@ -118,6 +124,7 @@ class Recipe(StrictModel):
     stages: tuple[Stage, ...] = Field(min_length=1)
     eval: EvaluationSettings = EvaluationSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
+    checks: CheckSettings = CheckSettings()
     threads: int | None = Field(None, ge=1)
     out: str = "runs/{recipe}-{seed}"
 
