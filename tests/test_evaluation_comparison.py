@@ -28,8 +28,8 @@ from renshu.evaluation import (
     verdicts,
     wilson,
 )
-from renshu.evaluation.comparison import points
 from renshu.evaluation.records import append_records, final_answer, prompt_tokens, read_records
+from renshu.evaluation.words import cost, p_value, points, rate, spread
 from renshu.types import Message, Scored, Segment, Stop, Task, Trajectory
 from rollout_kit import CHAT, Shelf, call_text, engine, ids_of
 
@@ -144,8 +144,18 @@ def test_a_verdict_needs_the_interval_and_the_test():
     assert told.startswith("final: no proven difference from base, 50 points (")
 
 
-def test_points():
-    assert [points(x) for x in (0.08, 0.1234, -0.002, -0.0001)] == ["8", "12.3", "-0.2", "0"]
+def test_numbers_in_words():
+    assert [points(x) for x in (0.08, 0.1234, -0.002, -0.0001, None)] == ["8", "12.3", "-0.2", "0", "–"]
+    assert [rate(x) for x in (0.4127, 1.0, None)] == ["41.3 %", "100.0 %", "–"]
+    assert (spread(0.36, 0.471), spread(None, 1.0)) == ("36.0 to 47.1 %", "–")
+    assert [p_value(p) for p in (0.0009, 0.0124, None)] == ["p < 0.001", "p = 0.012", "–"]
+    assert [cost(x) for x in (1234.5, 1.2, 0.01234, 0.0, None)] == [
+        "$1,234.50",
+        "$1.20",
+        "$0.0123",
+        "$0",
+        "–",
+    ]
 
 
 def test_cost_by_hand():
@@ -165,8 +175,8 @@ def test_cost_by_hand():
 def test_tokens_and_cost_of_arms():
     known, unknown = result("a", [True] * 4, Tokens(1000, 50), seconds=8.0), result("b", [True] * 4)
     arms = compare([known, unknown], Prices(prompt=1.0, sampled=10.0))
-    assert arms[0]["tokens"] == {"prompt": 1000, "sampled": 50}
-    assert (arms[0]["sampled_low"], arms[0]["sampled_high"], arms[0]["seconds"]) == (50, 50, 2.0)
+    assert arms[0]["tokens"] == {"prompt": 1000, "sampled": 50, "sampled_low": 50, "sampled_high": 50}
+    assert arms[0]["seconds"] == 2.0
     assert arms[0]["cost_per_1000"] == pytest.approx(1.5)
     assert (arms[1]["tokens"], arms[1]["cost_per_1000"], arms[1]["seconds"]) == (None, None, None)
     mixed = [*known.outcomes, *unknown.outcomes]

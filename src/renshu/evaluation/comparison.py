@@ -11,6 +11,7 @@ from renshu.errors import ConfigError
 from renshu.evaluation.benchmark import Result
 from renshu.evaluation.outcome import Tokens, tokens_a_task
 from renshu.evaluation.statistics import bootstrap_mean, holm, mcnemar, paired_difference, paired_rates
+from renshu.evaluation.words import p_value, points
 
 LEVEL = 0.05  # of the p values that a verdict needs
 
@@ -88,13 +89,12 @@ def _spent(result: Result, prices: Prices) -> dict[str, Any]:
     """Means of one greedy episode; None where unknown."""
     tokens = tokens_a_task(result.outcomes)
     seconds = None if result.seconds is None else result.seconds / len(result.outcomes)
-    spread = None
+    counted = None
     if tokens is not None:
         spread = bootstrap_mean([outcome.tokens.sampled for outcome in result.outcomes if outcome.tokens])
+        counted = {**tokens._asdict(), "sampled_low": spread.low, "sampled_high": spread.high}
     return {
-        "tokens": None if tokens is None else tokens._asdict(),
-        "sampled_low": None if spread is None else spread.low,
-        "sampled_high": None if spread is None else spread.high,
+        "tokens": counted,
         "seconds": seconds,
         "cost_per_1000": prices.of_1000(tokens, seconds),
     }
@@ -120,20 +120,10 @@ def _verdict(arm: Mapping[str, Any], *, several: bool) -> str:
         return f"{name}: no verdict, since no task was scored both in it and in {pair['arm']}."
     left_out = arm["n"] + arm["unscored"] - pair["n"]
     interval = f"95 % interval {points(pair['low'])} to {points(pair['high'])}"
-    test = f"{said_p(pair['p_holm'])}{', corrected for several arms' if several else ''}"
+    test = f"{p_value(pair['p_holm'])}{', corrected for several arms' if several else ''}"
     apart = f"; tasks unscored in one of them: {left_out}" if left_out else ""
     said = f"({interval}; {test}{apart})"
     if pair["p_holm"] < LEVEL and (pair["low"] > 0 or pair["high"] < 0):
         word = "more" if pair["difference"] > 0 else "fewer"
         return f"{name} solves {points(abs(pair['difference']))} points {word} than {pair['arm']} {said}."
     return f"{name}: no proven difference from {pair['arm']}, {points(pair['difference'])} points {said}."
-
-
-def points(share: float) -> str:
-    """`12.3` of 0.123, `8` of 0.08: percentage points."""
-    text = f"{100 * share:.1f}".removesuffix(".0")
-    return "0" if text == "-0" else text
-
-
-def said_p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

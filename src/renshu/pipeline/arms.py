@@ -58,7 +58,7 @@ class Arm:
 
 def find_arms(targets: Sequence[str]) -> list[Arm]:
     """The arms that are asked for; one run alone stands for all its arms. Raises ConfigError."""
-    places = [_split(target) for target in targets]
+    places = [split_target(target) for target in targets]
     if len(places) == 1 and places[0][1] is None and is_run(places[0][0]):
         ((run, _),) = places
         parts = (*BEFORE, *(stage.name for stage in _recipe(run).stages), "final")
@@ -67,7 +67,7 @@ def find_arms(targets: Sequence[str]) -> list[Arm]:
     return [replace(arm, name=name) for arm, name in zip(arms, _names(arms), strict=True)]
 
 
-def _split(target: str) -> tuple[str, str | None]:
+def split_target(target: str) -> tuple[str, str | None]:
     """Place and part. A path that is there is a place, whatever colons it has."""
     place, colon, part = target.rpartition(":")
     if colon and not Path(target).exists() and (is_run(place) or part in BEFORE):

@@ -106,11 +106,11 @@ class Bench:
         if source != environment_source(self.environment):
             return "the environment is not the one of its run, or has changed since", None
         try:
-            result = read_result(arm.name, arm.log, tries)
-            other = self._other_tasks(arm, arm.log)
+            if other := self._other_tasks(arm, arm.log):
+                return other, None
+            return "", read_result(arm.name, arm.log, tries).first(len(self.tasks))
         except DataError as error:
             return str(error), None
-        return (other, None) if other else ("", result.first(len(self.tasks)))
 
     def _other_tasks(self, arm: Arm, log: Path) -> str | None:
         """Why the episodes on file are not of these tasks, or None if they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -78,13 +78,19 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, y_from_z
     return _svg(parts, HEIGHT) + _legend([s.name for s in kept])
 
 
-def interval_chart(bars: Sequence[Bar]) -> Markup:
-    """One row for each arm: the estimate with its interval on a common axis from 0 to 100 %."""
-    left, row = 150, 30
+def interval_chart(
+    bars: Sequence[Bar], low: float = 0.0, high: float = 1.0, said: Callable[[float], str] = "{:.1%}".format
+) -> Markup:
+    """One row for each arm: the estimate with its interval on a common axis from `low` to `high`.
+
+    said: a value in words.
+    """
+    left, row = min(300, max(150, 20 + 7 * max((len(bar.name) for bar in bars), default=0))), 30
     height = row * len(bars) + BOTTOM
-    scale = _Scale(0.0, 1.0, left, WIDTH - 110)
+    marks = ticks(low, high)
+    scale = _Scale(marks[0], marks[-1], left, WIDTH - 110)
     parts = []
-    for tick in ticks(0, 1):
+    for tick in marks:
         x = scale(tick)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="4" y2="{height - BOTTOM}"/>')
         parts.append(_text(x, height - BOTTOM + 16, f"{tick:.0%}"))
@@ -94,7 +100,7 @@ def interval_chart(bars: Sequence[Bar]) -> Markup:
         parts.append(_text(left - 10, y + 4, bar.name, "end", "label"))
         parts.append(f'<line class="bar c{i % 8}" {ends} y1="{y}" y2="{y}"/>')
         if math.isfinite(bar.value):
-            title = f"{bar.name}: {bar.value:.1%}, 95 % interval {bar.low:.1%} to {bar.high:.1%}"
+            title = f"{bar.name}: {said(bar.value)}, 95 % interval {said(bar.low)} to {said(bar.high)}"
             parts.append(_dot(scale(bar.value), y, i, title))
         parts.append(_text(WIDTH - 100, y + 4, bar.note, "start"))
     return _svg(parts, height)

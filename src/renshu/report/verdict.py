@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from renshu.evaluation.words import p_value
+
 
 def verdict(summary: Mapping[str, Any]) -> str:
     """What training did to success on held-out tasks, with n, interval and paired test."""
@@ -37,5 +39,4 @@ def tokens_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _p(arm: Mapping[str, Any]) -> str:
-    p = arm["p_vs_base"]
-    return "unpaired" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return "unpaired" if arm["p_vs_base"] is None else p_value(arm["p_vs_base"])

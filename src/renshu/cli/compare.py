@@ -1,0 +1,117 @@
+"""`renshu compare RUN`, `renshu compare RUN:base RUN OTHER MODEL`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Targets = Annotated[
+    list[str], typer.Argument(help="RUN (all its arms, if alone), RUN:base, RUN:few-shot, RUN:STAGE, MODEL.")
+]
+Env = Annotated[str | None, typer.Option(help="flights, repairs, file.py:Class; default: the first run's.")]
+Tasks = Annotated[
+    int | None, typer.Option(min=1, help="Held-out tasks; default: as in the first run, else 300.")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, help="Sampled tokens of an episode; default: as in the first run.")
+]
+Samples = Annotated[
+    int | None, typer.Option(min=1, help="Also try every task so often, for pass^k and pass@k.")
+]
+Temperature = Annotated[float | None, typer.Option(min=0.0, help="Of --samples and --prompt; default: 1.")]
+Prompt = Annotated[int | None, typer.Option(min=0, help="Only test task number N, asked --times times.")]
+Times = Annotated[int | None, typer.Option(min=1, help="With --prompt; default: 100.")]
+PriceIn = Annotated[float | None, typer.Option(min=0.0, help="Dollars per million prompt tokens.")]
+PriceOut = Annotated[float | None, typer.Option(min=0.0, help="Dollars per million sampled tokens.")]
+PriceHour = Annotated[
+    float | None, typer.Option(min=0.0, help="Dollars per hour of this machine; arms are then timed.")
+]
+Page = Annotated[
+    Path | None, typer.Option(help="Write the page here; default: compare.html in the first run.")
+]
+
+
+def compare(
+    targets: Targets,
+    env: Env = None,
+    tasks: Tasks = None,
+    max_tokens: MaxTokens = None,
+    samples: Samples = None,
+    temperature: Temperature = None,
+    prompt: Prompt = None,
+    times: Times = None,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    price_hour: PriceHour = None,
+    html: Page = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Compare arms on the same held-out tasks: intervals, paired tests, pass^k, tokens and cost."""
+    from rich.console import Console
+
+    from renshu.cli.common import quiet
+    from renshu.cli.show import TerminalWatcher
+    from renshu.evaluation import Prices, Tries
+    from renshu.pipeline.compare import compare_targets, repeat_prompt
+
+    quiet()
+    common: dict[str, Any] = {
+        "env": env,
+        "max_tokens": max_tokens,
+        "watcher": TerminalWatcher(Console(stderr=True, quiet=as_json)),
+    }
+    prices = {"--price-in": price_in, "--price-out": price_out, "--price-hour": price_hour}
+    heat = 1.0 if temperature is None else temperature
+    if prompt is not None:
+        _refuse({"--tasks": tasks, "--samples": samples, "--html": html, **prices}, "--prompt asks one task")
+        _tell(repeat_prompt(targets, prompt, times=times or 100, temperature=heat, **common), as_json)
+        return
+    _refuse({"--times": times}, "it says how often --prompt is asked")
+    if samples is None:
+        _refuse({"--temperature": temperature}, "it is that of --samples or --prompt")
+    found = compare_targets(
+        targets,
+        tasks=tasks,
+        tries=None if samples is None else Tries(k=samples, temperature=heat),
+        prices=Prices(*prices.values()),
+        **common,
+    )
+    _tell(found, as_json)
+    _write_page(found, html or _page_of(targets[0]))
+
+
+def _tell(found: dict[str, Any], as_json: bool) -> None:
+    from renshu.cli.tables import show_comparison, show_repeated
+
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+    elif "times" in found:
+        show_repeated(found)
+    else:
+        show_comparison(found)
+
+
+def _write_page(found: dict[str, Any], path: Path | None) -> None:
+    from renshu.report import build_comparison
+
+    if path is not None:
+        print(f"page: {build_comparison(found, path)}", file=sys.stderr)
+
+
+def _page_of(target: str) -> Path | None:
+    from renshu.pipeline.arms import split_target
+    from renshu.pipeline.run_folder import is_run
+
+    place, _ = split_target(target)
+    return Path(place) / "compare.html" if is_run(place) else None
+
+
+def _refuse(given: dict[str, Any], reason: str) -> None:
+    """Raise a usage error for options that would do nothing."""
+    useless = [name for name, value in given.items() if value is not None]
+    if useless:
+        raise typer.BadParameter(f"{', '.join(useless)} would do nothing here: {reason}")

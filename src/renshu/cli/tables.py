@@ -1,0 +1,111 @@
+"""Comparisons as tables in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from renshu.evaluation.words import UNKNOWN, cost, p_value, points, rate, spread
+
+
+def show_comparison(found: Mapping[str, Any]) -> None:
+    """Print what `compare_targets` found: success and differences, tries, tokens, settings, verdict."""
+    console = Console()
+    arms = found["arms"]
+    title = f"{found['environment']}: {found['tasks']} {found['split']} tasks, greedy"
+    _table(
+        console,
+        title,
+        ("arm", "success", "95 %", "n", "points", "95 %", "p"),
+        [_success(arm) for arm in arms],
+    )
+    if found["samples"]:
+        k, temperature = found["samples"]["k"], found["samples"]["temperature"]
+        heads = ("arm", "one try", f"pass^{k}", "95 %", f"pass@{k}", "distinct", "n")
+        rows = [_samples(arm) for arm in arms]
+        _table(console, f"{k} tries of every task, temperature {temperature:g}", heads, rows)
+    spent = [_spent(arm) for arm in arms]
+    _table(
+        console, "means of a task", ("arm", "prompt tokens", "sampled tokens", "cost of 1,000 tasks"), spent
+    )
+    if found["settings"]:
+        runs = list(found["settings"][0]["values"])
+        rows = [(row["key"], *(_value(row["values"][run]) for run in runs)) for row in found["settings"]]
+        _table(console, "settings that differ", ("key", *runs), rows)
+    for sentence in found["verdicts"]:
+        console.print(sentence, style="bold", highlight=False, markup=False, soft_wrap=True)
+    _notes(console, found["notes"])
+
+
+def show_repeated(found: Mapping[str, Any]) -> None:
+    """Print what `repeat_prompt` found."""
+    console = Console()
+    console.print(f"{found['task']}: {found['request']}", highlight=False, markup=False, soft_wrap=True)
+    heads = ("arm", "success", "95 %", "n", "distinct", "commonest answer", "share")
+    rows = [
+        (
+            arm["arm"],
+            rate(arm["success"]),
+            spread(arm["low"], arm["high"]),
+            _count(arm),
+            str(arm["distinct"]),
+            _value(arm["commonest"]),
+            rate(arm["share"]),
+        )
+        for arm in found["arms"]
+    ]
+    _table(console, f"asked {found['times']} times, temperature {found['temperature']:g}", heads, rows)
+    _notes(console, found["notes"])
+
+
+def _success(arm: Mapping[str, Any]) -> tuple[str, ...]:
+    pair = arm["against"]
+    compared = ("", "", "")
+    if pair is not None:
+        interval = f"{points(pair['low'])} to {points(pair['high'])}" if pair["n"] else UNKNOWN
+        compared = points(pair["difference"]), interval, p_value(pair["p_holm"])
+    return arm["arm"], rate(arm["success"]), spread(arm["low"], arm["high"]), _count(arm), *compared
+
+
+def _samples(arm: Mapping[str, Any]) -> tuple[str, ...]:
+    told = arm.get("samples")
+    if told is None or not told["n"]:
+        return arm["arm"], *[UNKNOWN] * 5, "0" if told is None else _count(told)
+    rates = rate(told["pass_hat"][0]), rate(told["pass_hat"][-1]), spread(told["low"], told["high"])
+    return arm["arm"], *rates, rate(told["pass_at"][-1]), rate(told["distinct"]), _count(told)
+
+
+def _spent(arm: Mapping[str, Any]) -> tuple[str, ...]:
+    tokens = arm["tokens"]
+    counted = (UNKNOWN, UNKNOWN)
+    if tokens is not None:
+        counted = f"{tokens['prompt']:,.0f}", f"{tokens['sampled']:,.1f}"
+    return arm["arm"], *counted, cost(arm["cost_per_1000"])
+
+
+def _count(arm: Mapping[str, Any]) -> str:
+    """`300`, or `297 + 3 unscored`."""
+    return f"{arm['n']} + {arm['unscored']} unscored" if arm["unscored"] else str(arm["n"])
+
+
+def _value(value: Any) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def _table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # text, so that nothing in it is read as markup
+    console.print(table)
+    console.print()
+
+
+def _notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(f"! {note}", highlight=False, markup=False, soft_wrap=True)
