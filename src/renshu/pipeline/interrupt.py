@@ -13,8 +13,8 @@ from typing import Self
 class Interrupt:
     """While open, the first Ctrl-C only sets `asked`, and the run ends at its next `check`.
 
-    A second one ends it at once. told: called at the first. Threads other than the main one, and programs with
-    a handler of their own, keep theirs.
+    A second one ends it at once. told: called at the first. Threads other than the main one, and programs
+    with a handler of their own, keep theirs.
     """
 
     def __init__(self, told: Callable[[], None]) -> None:

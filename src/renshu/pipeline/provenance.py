@@ -46,7 +46,7 @@ def provenance(
         "parameters": sum(p.numel() for p in agent.loaded.model.parameters()),
         "trainable": sum(p.numel() for p in agent.loaded.model.parameters() if p.requires_grad),
         "template": agent.chat.fingerprint,
-        "environment": f"{environment.__module__}:{environment.__qualname__}",
+        "environment": recipe.env,
         "environment_source": environment_source(environment),
     }
     for stage in recipe.stages:
