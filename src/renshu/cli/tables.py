@@ -97,7 +97,8 @@ def _value(value: Any) -> str:
 
 
 def _table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    console.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     for index, head in enumerate(heads):
         table.add_column(head, justify="right" if index else "left", overflow="fold")
     for row in rows:

@@ -9,7 +9,7 @@ from typing import Any
 from renshu.envs import require_env
 from renshu.envs.tasks import SPLITS
 from renshu.errors import ConfigError
-from renshu.evaluation import evaluate
+from renshu.evaluation import evaluate, tokens_a_task
 from renshu.pipeline.agent import build_agent
 from renshu.pipeline.finished import environment_for, find_target
 from renshu.pipeline.preflight import check_prompts
@@ -27,9 +27,11 @@ def measure(
     log: Path | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, Any]:
-    """Success of a run's kept model, or of any model, as one arm of a summary. Raises a RenshuError.
+    """Success of a run's kept model, or of any model, as one arm of a summary, with what it was measured on.
 
     tasks, max_tokens: where absent, what the run's own recipe says, so that its success is found again.
+    Temperature 0 in what is returned says that episodes are greedy; its tokens are means of one. Raises a
+    RenshuError.
     """
     if split not in SPLITS:
         raise ConfigError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
@@ -47,16 +49,29 @@ def measure(
         watcher.noted(target.note)
     check_prompts(environment, agent.chat, agent.engine.context)
     arm = Path(name).name
+    budget = max_tokens or settings.max_tokens
+    seed = target.recipe.seed if target.recipe is not None else 0
     result = evaluate(
         agent.engine,
         agent.chat,
         environment,
         chosen,
         arm=arm,
-        max_tokens=max_tokens or settings.max_tokens,
+        max_tokens=budget,
         at_once=settings.at_once,
+        seed=seed,
         log=log,
         progress=partial(watcher.evaluating, arm),
     )
     watcher.evaluated(result.summary())
-    return result.summary()
+    tokens = tokens_a_task(result.outcomes)
+    return {
+        **result.summary(),
+        "model": target.model.name,
+        "environment": environment.__name__,
+        "split": split,
+        "temperature": 0.0,
+        "seed": seed,
+        "max_tokens": budget,
+        "tokens": None if tokens is None else tokens._asdict(),
+    }
