@@ -34,7 +34,7 @@ def load_environment(name: str, base: str | Path = ".") -> type[Environment]:
     base: the folder that a relative file is looked up in, usually the recipe's. Loading runs the file's code.
     Raises ConfigError that says what was found instead.
     """
-    place, attribute = _split(BUILT_IN.get(name, name))
+    place, attribute = split_name(BUILT_IN.get(name, name))
     is_file = place.endswith(".py")
     if not attribute and not is_file:
         known = ", ".join(BUILT_IN)
@@ -54,7 +54,7 @@ def load_environment(name: str, base: str | Path = ".") -> type[Environment]:
     raise ConfigError(f"env: {name}: {what}; {place} defines {has}")
 
 
-def _split(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """Place and attribute; the colon behind a drive letter (`C:\\work\\desk.py:Desk`) separates nothing."""
     place, _, attribute = name.rpartition(":")
     return (place, attribute) if place and not name.endswith(".py") else (name, "")
@@ -71,6 +71,8 @@ def load_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and type hints look their module up here
+    if (folder := str(path.parent)) not in sys.path:  # modules beside it; last, so that none hides a package
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
