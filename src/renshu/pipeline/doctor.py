@@ -28,7 +28,6 @@ GIB = 2**30
 LITTLE_DISK, LITTLE_MEMORY = 2 * GIB, 2 * GIB
 EXTRAS = {  # package → what it is for, how to get it
     "gguf": ("`renshu models get`", "pip install 'renshu[gguf]'"),
-    "uvicorn": ("`renshu serve`", "pip install 'renshu[serve]'"),
 }
 LARGEST_DIFFERENCE = 1e-3  # of a log-prob, between a token tree and separate rows
 
