@@ -12,6 +12,7 @@ import typer
 
 from renshu.cli import models
 from renshu.cli.chat import chat
+from renshu.cli.check import check
 from renshu.cli.demo import demo
 from renshu.cli.evaluate import evaluate
 from renshu.cli.new import new
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command("demo")(demo)
 app.command("new")(new)
 app.command("play")(play)
+app.command("check")(check)
 app.command("train")(train)
 app.command("resume")(resume)
 app.command("eval")(evaluate)
