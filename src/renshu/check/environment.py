@@ -29,8 +29,8 @@ from renshu.check.scores import (
     distribution,
     play_cheap,
 )
-from renshu.check.state import check_repeats, check_shared, check_types, shared_values
-from renshu.check.tasks import check_tasks
+from renshu.check.state import check_fields, check_repeats, check_shared, check_types, shared_values
+from renshu.check.tasks import canonical, check_tasks
 from renshu.check.tools import check_tools
 from renshu.check.variants import check_variants
 from renshu.check.wording import Told, check_format, check_frame, check_leaks, check_names, last_words, tell
@@ -76,11 +76,14 @@ def check_environment(
     findings += check_tasks(environment.tasks, samples)
     chosen = _samples(environment, samples)
     shared = shared_values(environment)
+    everyone = [task for tasks in chosen.values() for task in tasks]
+    fields = {task.id: canonical(task) for task in everyone}
     findings += check_contract(stage, chosen)
     told = _told(stage, chosen.get("train", ()))
     if told:
         findings += _played(stage, chosen, told)
     findings += check_shared(shared, environment)
+    findings += check_fields(fields, everyone)
     if stage.exhausted:
         findings.append(found("cut_short", "the check", f"{budget:g} seconds were used up"))
     return Checked(sort(_once(findings)), tools, distribution(stage.plays))

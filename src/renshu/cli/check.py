@@ -114,7 +114,7 @@ def _show_dry_run(console: Console, run: DryRun) -> None:
     metrics = run.metrics
     console.print(f"dry run: {run.tasks} tasks × {run.group} episodes in {run.seconds:.1f} s")
     numbers = {
-        "reward": f"{metrics.get('reward/mean', 0):.2f} ± {metrics.get('reward/std', 0):.2f}",
+        "reward": f"{metrics.get('reward', 0):.2f} ± {metrics.get('reward/std', 0):.2f}",
         "groups without signal": f"{1 - metrics.get('groups/spread', 0):.0%}",
         "truncated": f"{metrics.get('tokens/clipped', 0):.0%}",
         "unscored": f"{metrics.get('unscored', 0):.0f}",
