@@ -177,7 +177,7 @@ def test_report_is_written_again(trained, recipe, call):
     assert (run / "report.html").read_text("utf-8") == before
     code, _, error = call("report", recipe.parent)
     assert code == 1
-    assert "holds no finished run" in error
+    assert "holds no run: there is no recipe.resolved.yaml in it" in error
 
 
 def test_models_list(call, monkeypatch, tmp_path):
@@ -232,4 +232,4 @@ def test_a_terminal_without_the_character_is_written_to(tmp_path):
     command = [RENSHU, "report", str(tmp_path / "練習")]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert done.returncode == 1
-    assert b"\\u7df4\\u7fd2 holds no finished run" in done.stderr
+    assert b"\\u7df4\\u7fd2 holds no run" in done.stderr

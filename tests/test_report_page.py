@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from renshu.errors import DataError
-from renshu.report import build_report, tokens_sentence, verdict
+from renshu.report import build_comparison, build_report, tokens_sentence, verdict
 from renshu.report.charts import Bar, Series, interval_chart, line_chart, stacked_chart, ticks
 from renshu.report.data import RunData, chosen_samples
 
@@ -192,9 +192,105 @@ def test_page_is_well_formed_offline_and_escaped(tmp_path):
     assert "<li>practice, step 1: disagree by 0.1 (and in 1 later steps)</li>" in page
 
 
-def test_no_report_of_an_unfinished_run(tmp_path):
-    with pytest.raises(DataError, match=r"there is no summary.json"):
+def test_no_report_of_what_is_no_run(tmp_path):
+    with pytest.raises(DataError, match=r"holds no run: there is no recipe.resolved.yaml in it"):
         build_report(tmp_path)
+
+
+RESOLVED = """
+seed: 5
+env: clerk.py:Clerk
+stages:
+- {name: warm-up, sft: {epochs: 1}}
+- {name: practice, grpo: {steps: 40}}
+"""
+
+
+def write_broken_run(folder):
+    """Killed while it wrote the third step of practice, and earlier once while it measured few-shot."""
+    (folder / "recipe.resolved.yaml").write_text(RESOLVED)
+    row = {"seconds_source": 0.5, "seconds_train": 1.0, "tokens_computed": 10, "tokens_naive": 30}
+    rows = [{"stage": "warm-up", "step": 1, "steps": 1, "loss": 2.0, **row}]
+    rows += [{"stage": "practice", "step": step, "steps": 40, "reward": 0.5, **row} for step in (1, 2)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(text + '{"stage": "practice", "st')
+    (folder / "evaluation").mkdir()
+    for arm, solved in {"base": [0, 0, 1], "few-shot": [0], "warm-up": [1, 1, 1]}.items():
+        lines = [
+            {"task": f"t/{i}", "success": bool(s), "reward": float(s), "stop": "answered", "messages": []}
+            for i, s in enumerate(solved)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"evaluation/{arm}.jsonl").write_text(text + '{"task": "t/')
+    return folder
+
+
+def test_report_of_a_run_that_was_broken_off(tmp_path):
+    run = RunData.read(write_broken_run(tmp_path))
+    assert verdict(run.summary) == (
+        "This run has not come to its end: it stands at step 2 of 40 of practice."
+    )
+    assert [(s["name"], s["algorithm"], s["steps"], s["seconds"]) for s in run.summary["stages"]] == [
+        ("warm-up", "sft", 1, 1.5),
+        ("practice", "grpo", 2, 3.0),
+    ]
+    arms = run.summary["evaluation"]["Clerk"]["arms"]
+    assert [(a["arm"], a["success"], a["n"], a["p_vs_base"]) for a in arms] == [
+        ("base", pytest.approx(1 / 3), 3, None),
+        ("warm-up", 1.0, 3, 0.5),  # 2 gained: 2 * 1/4
+    ]
+    assert run.summary["tokens"] == {"computed": 30, "naive": 90}
+    page = build_report(tmp_path).read_text("utf-8")
+    assert "This run has not come to its end" in page
+    assert "Stage practice (grpo): 2 steps in 3 s" in page
+    (tmp_path / "failure.json").write_text('{"error": "OSError: <disk> full"}')
+    assert "It ended with OSError: &lt;disk&gt; full." in build_report(tmp_path).read_text("utf-8")
+
+
+def test_report_of_a_run_that_has_only_begun(tmp_path):
+    (tmp_path / "recipe.resolved.yaml").write_text(RESOLVED)
+    page = build_report(tmp_path).read_text("utf-8")
+    assert "it stands before its first step." in page
+    (tmp_path / "recipe.resolved.yaml").write_text("seed: 1")
+    with pytest.raises(DataError, match=r"recipe.resolved.yaml is damaged: it has no env, stages"):
+        build_report(tmp_path)
+
+
+COMPARED = {
+    "environment": "Clerk",
+    "split": "test",
+    "max_tokens": 9,
+    "seed": 0,
+    "tasks": 4,
+    "samples": {"k": 2, "temperature": 1.0},
+    "verdicts": ["<b> solves"],
+    "notes": ["<b> noted"],
+    "settings": [{"key": "seed", "values": {"<b>": 1, "other": None}}],
+}
+
+
+def test_comparison_page_is_well_formed_and_escaped(tmp_path):
+    pair = {"difference": -0.25, "low": -0.6, "high": 0.1, "gained": 1, "lost": 2, "p": 1.0, "p_holm": 0.04}
+    told = {"k": 2, "n": 4, "unscored": 0, "pass_hat": [0.5, 0.25], "pass_at": [0.5, 0.75]}
+    told |= {"low": 0.1, "high": 0.7, "distinct": 0.625}
+    arms = [
+        arm("<b>", 0.75, n=4) | {"against": None, "tokens": None, "seconds": None, "cost_per_1000": None},
+        arm("other", 0.5, n=4)
+        | {"against": pair, "seconds": 0.25, "cost_per_1000": 1.5, "samples": told}
+        | {"tokens": {"prompt": 1234.4, "sampled": 7.25, "sampled_low": 6.0, "sampled_high": 9.0}},
+    ]
+    page = build_comparison(COMPARED | {"arms": arms}, tmp_path / "c.html").read_text("utf-8")
+    tags = Tags()
+    tags.feed(page)
+    assert (tags.open, tags.problems, tags.links) == ([], [], ["data:,"])
+    assert "<b>" not in page
+    assert "<td>other</td><td>-25</td>\n<td>-60 to 10</td>" in page
+    assert "<td>50.0 %</td><td>25.0 %</td>\n<td>10.0 to 70.0 %</td><td>75.0 %</td>\n<td>62.5 %</td>" in page
+    assert "<td>1,234</td><td>7.2</td>\n<td>6.0 to 9.0</td>" in page
+    assert "<td>0.25</td><td>$1.50</td>" in page
+    assert page.count("<td>–</td><td>–</td><td>–</td>\n<td>–</td><td>–</td></tr>") == 1  # unknown, not 0
+    # The axis of differences spans -60 % to 20 % over 150..530: -25 % is at 316.2.
+    assert 'cx="316.2" cy="15"' in page
 
 
 def write_bare_run(folder, **files):

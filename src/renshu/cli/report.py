@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 
-def report(run: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
-    """Write report.html of a finished run again and print its path."""
+def report(run: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")]) -> None:
+    """Write a run's report.html again and print its path."""
     from renshu.report import build_report
 
     print(build_report(run))

@@ -11,7 +11,9 @@ from renshu.report.verdict import verdict
 
 
 def build_report(folder: str | Path) -> Path:
-    """Write `report.html` into a finished run's folder and return its path. Raises DataError."""
+    """Write `report.html` into a run's folder and return its path: of a run that has not come to its end
+    with what it has told so far. Raises DataError, or ConfigError, if it is damaged.
+    """
     run = RunData.read(folder)
     stages = []
     for stage in run.summary["stages"]:

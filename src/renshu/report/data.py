@@ -11,6 +11,7 @@ from typing import Any
 
 from renshu.errors import DataError
 from renshu.report.charts import Bar, Series
+from renshu.report.unfinished import summary_so_far
 
 SHOWN_SEQUENCES = 7  # of tools; the rest is "other", so that each has its own colour
 
@@ -29,20 +30,35 @@ class RunData:
 
     @classmethod
     def read(cls, folder: str | Path) -> RunData:
-        """Raises DataError if there is no finished run in `folder`, or a damaged one."""
+        """Raises DataError, or ConfigError, if there is no run in `folder`, or a damaged one."""
         folder = Path(folder)
         if not (folder / "summary.json").is_file():
-            raise DataError(f"{folder} holds no finished run: there is no summary.json in it")
+            return cls._unfinished(folder)
         summary = _object(folder / "summary.json", _text(folder / "summary.json"))
         missing = [key for key in ("seed", "stages", "evaluation", "tokens") if key not in summary]
         if missing:
             raise DataError(f"{folder / 'summary.json'} is damaged: it has no {', '.join(missing)}")
+        return cls._of(folder, summary, _lines(folder / "metrics.jsonl"))
+
+    @classmethod
+    def _unfinished(cls, folder: Path) -> RunData:
+        """A run that goes on, or was broken off: with what it has told so far."""
+        if not (folder / "recipe.resolved.yaml").is_file():
+            raise DataError(f"{folder} holds no run: there is no recipe.resolved.yaml in it")
+        failure = _object(folder / "failure.json", _text(folder / "failure.json") or "{}").get("error")
+        metrics = _lines(folder / "metrics.jsonl", torn=True)
+        return cls._of(folder, summary_so_far(folder, metrics, failure), metrics, torn=True)
+
+    @classmethod
+    def _of(
+        cls, folder: Path, summary: dict[str, Any], metrics: list[dict[str, Any]], torn: bool = False
+    ) -> RunData:
         return cls(
             name=folder.resolve().name,
             summary=summary,
-            metrics=_lines(folder / "metrics.jsonl"),
-            samples=_lines(folder / "trajectories" / "samples.jsonl"),
-            findings=_lines(folder / "findings.jsonl"),
+            metrics=metrics,
+            samples=_lines(folder / "trajectories" / "samples.jsonl", torn=torn),
+            findings=_lines(folder / "findings.jsonl", torn=torn),
             settings=_text(folder / "recipe.resolved.yaml"),
             provenance=_object(folder / "provenance.json", _text(folder / "provenance.json") or "{}"),
         )
@@ -127,6 +143,9 @@ def _object(path: Path, text: str) -> dict[str, Any]:
     return value
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
+    """One object a line. torn: the last line may be half written, and then does not count."""
     # Not `splitlines`: a text may hold U+2028, which JSON leaves as it is.
-    return [_object(path, line) for line in _text(path).split("\n") if line.strip()]
+    *whole, last = _text(path).split("\n")
+    lines = [*whole, *([] if torn else [last])]
+    return [_object(path, line) for line in lines if line.strip()]

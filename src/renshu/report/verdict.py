@@ -10,6 +10,8 @@ from renshu.evaluation.words import p_value
 
 def verdict(summary: Mapping[str, Any]) -> str:
     """What training did to success on held-out tasks, with n, interval and paired test."""
+    if "unfinished" in summary:
+        return str(summary["unfinished"])
     (benchmark, result), *_ = summary["evaluation"].items()
     arms = {arm["arm"]: arm for arm in result["arms"]}
     final, base = arms["final"], arms.get("base")
