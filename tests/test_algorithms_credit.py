@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from renshu.algorithms import GrpoConfig, grpo
 from renshu.algorithms.advantages import advantages, spread
 from renshu.errors import ConfigError, DataError
+from renshu.rollout import rollout_metrics
 from renshu.types import Group, Score, Scored, Segment, Stop, Task, Trajectory, Unscored
 
 
@@ -42,17 +43,16 @@ def test_advantages_by_hand() -> None:
 
 
 def test_e01_equal_rewards_teach_nothing_and_are_reported() -> None:
-    made = grpo.credit([group(1, 1, 1, 1), group(0, 0, 0, 0)], GrpoConfig())
-    assert made.advantages == (0.0,) * 8
-    assert made.metrics["share_equal"] == 1.0
-    assert made.metrics["groups_equal"] == 2
+    groups = [group(1, 1, 1, 1), group(0, 0, 0, 0)]
+    assert grpo.credit(groups, GrpoConfig()).advantages == (0.0,) * 8
+    assert rollout_metrics(groups)["groups/equal_rewards"] == 2
+    assert rollout_metrics(groups)["groups/trained"] == 0
 
 
 def test_e03_spread_is_judged_within_groups_not_over_the_batch() -> None:
-    made = grpo.credit([group(5, 5), group(-5, -5)], GrpoConfig())
-    assert made.metrics["reward_spread"] == 0.0
-    assert made.metrics["share_equal"] == 1.0
-    assert made.metrics["reward"] == 0.0
+    groups = [group(5, 5), group(-5, -5)]
+    assert grpo.credit(groups, GrpoConfig()).metrics["reward_spread"] == 0.0
+    assert rollout_metrics(groups)["groups/spread"] == 0.0
     assert spread([5, 5, -5, -5]) == pytest.approx(5.7735, abs=1e-4)  # what would have looked healthy
 
 
@@ -95,19 +95,20 @@ def test_advantages_of_a_group_are_finite_and_sum_to_zero(groups: list, baseline
 
 
 def test_unscored_rollouts_and_lonely_groups_are_left_out_and_counted() -> None:
-    made = grpo.credit([group(1, None, 0), group(1, None, None), group(None, None)], GrpoConfig(scale="none"))
+    groups = [group(1, None, 0), group(1, None, None), group(None, None)]
+    made = grpo.credit(groups, GrpoConfig(scale="none"))
     assert made.advantages == (0.5, -0.5)
     assert [row.group for row in made.rows] == ["0", "0"]
-    assert made.metrics["unscored"] == 5
-    assert made.metrics["groups"] == 3
     assert made.metrics["groups_skipped"] == 2
-    assert made.metrics["reward"] == pytest.approx(2 / 3)
+    metrics = rollout_metrics(groups)
+    assert (metrics["unscored"], metrics["groups"]) == (5, 3)
+    assert metrics["reward"] == pytest.approx(2 / 3)
 
 
 def test_a_reward_that_is_no_number_is_unknown() -> None:
     made = grpo.credit([group(1, math.nan, 0, math.inf)], GrpoConfig(scale="none"))
     assert made.advantages == (0.5, -0.5)
-    assert made.metrics["unscored"] == 2
+    assert len(made.rows) == 2
 
 
 def test_all_paths_of_a_forked_rollout_get_its_advantage() -> None:

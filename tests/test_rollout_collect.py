@@ -185,7 +185,7 @@ def test_metrics_by_hand():
         "groups/equal_rewards": 1,
         "groups/spread": 0.5,
         "duplicates": 1 / 6,
-        "reward/mean": 0.6,
+        "reward": 0.6,
         "reward/right": 0.6,
         "success": 0.6,
         "reward/std": 0.24**0.5,
@@ -207,7 +207,7 @@ def test_metrics_by_hand():
 
 def test_a_mean_over_nothing_is_left_out():
     metrics = rollout_metrics([group_of(rollout(JUDGE), rollout(JUDGE))])
-    assert "reward/mean" not in metrics
+    assert "reward" not in metrics
     assert "success" not in metrics
     assert rollout_metrics([]) == {}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from renshu.errors import InfrastructureError, RenshuError, ToolError
     from renshu.evaluation import evaluate, mcnemar, wilson
     from renshu.models import ModelSettings
-    from renshu.pipeline import Agent, Recipe, build_agent, read_recipe, train_recipe
+    from renshu.pipeline import Agent, Recipe, build_agent, load_agent, read_recipe, resume_run, train_recipe
     from renshu.report import build_report
     from renshu.rollout import collect
     from renshu.tools import tool
@@ -64,7 +64,7 @@ _HOMES = {
     "errors": ("InfrastructureError", "RenshuError", "ToolError"),
     "evaluation": ("evaluate", "mcnemar", "wilson"),
     "models": ("ModelSettings",),
-    "pipeline": ("Agent", "Recipe", "build_agent", "read_recipe", "train_recipe"),
+    "pipeline": ("Agent", "Recipe", "build_agent", "load_agent", "read_recipe", "resume_run", "train_recipe"),
     "report": ("build_report",),
     "rollout": ("collect",),
     "tools": ("tool",),
@@ -106,9 +106,11 @@ __all__ = [
     "check_env",
     "collect",
     "evaluate",
+    "load_agent",
     "mcnemar",
     "play_through",
     "read_recipe",
+    "resume_run",
     "reward",
     "say",
     "success",

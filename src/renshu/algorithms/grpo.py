@@ -218,19 +218,15 @@ def _rows(trajectory: Trajectory, group: str) -> Iterator[Row]:
 def _reward_metrics(
     rewards: Sequence[Sequence[float | None]], worth: Sequence[Sequence[float | None]]
 ) -> dict[str, float]:
-    """Spread is judged within groups: a batch can look varied while no group has anything to compare."""
+    """Spread is judged within groups: a batch can look varied while no group has anything to compare.
+
+    What the rollouts were like is told by `renshu.rollout.rollout_metrics`.
+    """
     known = [[reward for reward in group if reward is not None] for group in rewards]
-    every = [reward for group in known for reward in group]
     compared = [group for group in known if len(group) > 1]
-    equal = sum(spread(group) == 0.0 for group in compared)
     return {
-        "reward": statistics.fmean(every) if every else math.nan,
         "reward_spread": statistics.fmean(map(spread, compared)) if compared else math.nan,
-        "groups": len(rewards),
         "groups_skipped": sum(all(value is None for value in group) for group in worth),
-        "groups_equal": equal,
-        "share_equal": equal / len(compared) if compared else math.nan,
-        "unscored": sum(len(group) for group in rewards) - len(every),
     }
 
 

@@ -13,12 +13,17 @@ import typer
 from renshu.cli import models
 from renshu.cli.chat import chat
 from renshu.cli.check import check
+from renshu.cli.compare import compare
 from renshu.cli.demo import demo
+from renshu.cli.doctor import doctor
 from renshu.cli.evaluate import evaluate
 from renshu.cli.new import new
+from renshu.cli.pack import pack
 from renshu.cli.play import play
 from renshu.cli.report import report
+from renshu.cli.reproduce import reproduce
 from renshu.cli.resume import resume
+from renshu.cli.runs import runs
 from renshu.cli.schema import schema
 from renshu.cli.serve import serve
 from renshu.cli.train import train
@@ -36,11 +41,16 @@ app.command("play")(play)
 app.command("check")(check)
 app.command("train")(train)
 app.command("resume")(resume)
+app.command("runs")(runs)
 app.command("eval")(evaluate)
+app.command("compare")(compare)
 app.command("chat")(chat)
 app.command("serve")(serve)
+app.command("pack")(pack)
+app.command("reproduce")(reproduce)
 app.command("report")(report)
 app.command("schema")(schema)
+app.command("doctor")(doctor)
 app.add_typer(models.app, name="models")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from renshu.errors import ConfigError
 from renshu.pipeline.course import place_of, run_course
-from renshu.pipeline.prepare import Prepared, prepare
+from renshu.pipeline.prepare import prepare
 from renshu.pipeline.provenance import differences, provenance
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
@@ -35,7 +35,8 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
         torch.set_num_threads(int(record["threads"]))  # sums depend on it
         recipe = read_recipe(str(run.path / "recipe.resolved.yaml"))
         prepared = prepare(recipe, name=str(record["recipe"]), base=str(record["base"]))
-        changed = _changes(record, prepared)
+        now = provenance(recipe, prepared.name, prepared.environment, prepared.agent, prepared.base)
+        changed = differences(record, now)
         if changed and not force:
             raise ConfigError(
                 f"{run.path}: something has changed since the run began ({'; '.join(changed)}): put it back, "
@@ -46,6 +47,10 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
         run.close()
         raise
     watcher.noted(f"{run.path} goes on {place_of(saved.state)}")
+    if record["machine"] != now["machine"]:
+        watcher.noted(
+            f"it began on another machine ({record['machine']}): sums may differ in their last bits"
+        )
     if changed:
         run.append_lines("findings.jsonl", [_finding(saved, changed)])
     run_course(prepared, run, watcher, began, saved)
@@ -67,11 +72,6 @@ def _last(run: RunFolder, watcher: Watcher) -> Saved:
     if skipped:
         watcher.noted(f"going back to {found.path.name}{skipped}")
     return Saved(found.path, read_state(found.path))
-
-
-def _changes(record: dict[str, Any], prepared: Prepared) -> list[str]:
-    now = provenance(prepared.recipe, prepared.name, prepared.environment, prepared.agent, prepared.base)
-    return differences(record, now)
 
 
 def _finding(saved: Saved, changed: list[str]) -> dict[str, Any]:

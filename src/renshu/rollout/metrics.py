@@ -73,7 +73,7 @@ def _score_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     if not scored:
         return {}
     values = [score.value for score in scored]
-    metrics = {"reward/mean": fmean(values), "reward/std": pstdev(values)}
+    metrics = {"reward": fmean(values), "reward/std": pstdev(values)}
     successes = [score.success for score in scored if score.success is not None]
     if successes:
         metrics["success"] = fmean(successes)
