@@ -48,7 +48,7 @@ def test_compare_prints_tables_and_a_verdict(run, call):
     assert code == 0, error
     lines = [json.loads(line) for line in (run / "evaluation/final.jsonl").read_text().splitlines()]
     prompt = lines[0]["tokens"]["prompt"]
-    assert out.startswith("Bell: 9 test tasks, greedy\n")
+    assert out.startswith("Bell: 9 test tasks, greedy; points and p against base\n")
     success, spent = cells(out, "final ")[:2]
     # 9 gained of 9; two of the three other arms are as good: 3 * 2/2**9. Wilson: 9 / (9 + 3.8415).
     assert success == ["final", "100.0 %", "70.1 to 100.0 %", "9", "100", "57.7 to 100", "p = 0.012"]

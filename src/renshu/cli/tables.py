@@ -17,6 +17,8 @@ def show_comparison(found: Mapping[str, Any]) -> None:
     console = Console()
     arms = found["arms"]
     title = f"{found['environment']}: {found['tasks']} {found['split']} tasks, greedy"
+    if len(arms) > 1:
+        title += f"; points and p against {arms[0]['arm']}"
     _table(
         console,
         title,
