@@ -1,0 +1,184 @@
+"""`renshu pack`: a finished run becomes one archive that somebody else can use, check and train again.
+
+manifest.json          size and SHA-256 of every file
+card.md                what it is, results, limits
+recipe.resolved.yaml   the recipe, its paths as they are in the archive
+lock.txt               exact versions
+provenance.json, summary.json, report.html, checkpoints/final/   as in the run's folder
+source/                the environment, the modules beside it, the data that they and the recipe name
+model/                 the base model, if it was a folder of the packer's machine
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from renshu.config import load_yaml
+from renshu.errors import ConfigError, DataError
+from renshu.models.get import KNOWN
+from renshu.models.load import ORIGIN
+from renshu.pipeline.bundle import CODE_FOLDER, MODEL_FILES, write_bundle
+from renshu.pipeline.card import card
+from renshu.pipeline.lock import lock_text
+from renshu.pipeline.run_folder import RunFolder, is_run
+from renshu.pipeline.secrets import find_secrets
+from renshu.pipeline.sources import sources_of
+from renshu.train.checkpoint import MARKER, is_complete
+
+MODEL = "model"  # the name of a packed base model, in the archive's recipe and folder
+FINAL = "checkpoints/final"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """path: of the archive. files: in it. allowed: warnings about what was let pass."""
+
+    path: Path
+    files: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+
+def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[str] = ()) -> Packed:
+    """Pack a finished run. allow: files of the archive in which a secret was found by mistake.
+
+    Raises ConfigError for a run that is not finished or lacks a file, DataError for secrets, naming file and
+    line of each.
+    """
+    run = _finished(Path(folder))
+    files = _files(run)
+    found = [
+        secret for name, content in sorted(files.items()) for secret in find_secrets(name, _bytes(content))
+    ]
+    held = [secret for secret in found if secret.file not in allow]
+    if held:
+        listed = "\n".join(f"  {secret}" for secret in held[:20])
+        more = f"\n  and {len(held) - 20} more" if len(held) > 20 else ""
+        raise DataError(
+            f"not packed, since secrets must not be handed over:\n{listed}{more}\n"
+            "remove them (and train again, if the run needs the file), or pass --allow FILE for a false alarm"
+        )
+    if unknown := sorted(set(allow) - files.keys()):
+        raise ConfigError(
+            f"--allow {unknown[0]}: no such file in the bundle; it holds {', '.join(sorted(files))}"
+        )
+    path = Path(out) if out is not None else Path(f"{run.path.resolve().name}.renshu.zip")
+    if path.exists():
+        raise ConfigError(f"{path} is there already: choose another name with --out, or remove it")
+    write_bundle(path, files)
+    return Packed(path, tuple(sorted(files)), tuple(str(secret) for secret in found))
+
+
+def _finished(folder: Path) -> RunFolder:
+    if not is_run(folder):
+        raise ConfigError(f"{folder} holds no run: name the folder that renshu train wrote")
+    run = RunFolder(folder)
+    if not (folder / "summary.json").is_file() or not is_complete(folder / FINAL):
+        raise ConfigError(f"{folder} did not come to its end: go on with it by `renshu resume {folder}`")
+    return run
+
+
+def _files(run: RunFolder) -> dict[str, bytes | Path]:
+    """Every file of the archive by its name there, but the manifest."""
+    provenance, summary = run.read_json("provenance.json"), run.read_json("summary.json")
+    recipe = load_yaml(run.path / "recipe.resolved.yaml")
+    sources = sources_of(recipe, Path(str(provenance.get("base", ""))))
+    packed = sources.recipe
+    packed.pop("out", None)  # a place of this machine
+    base = _local_model(str(recipe["model"]["name"]))
+    final = _final(run.path / FINAL, base)
+    kind = "an adapter" if f"{FINAL}/adapter_config.json" in final else "all weights"
+    files: dict[str, bytes | Path] = {f"{CODE_FOLDER}/{name}": path for name, path in sources.files.items()}
+    files |= final
+    if base is not None:
+        packed["model"]["name"] = MODEL
+        files |= {f"{MODEL}/{path.name}": path for path in _model_files(base)}
+    texts = {
+        "recipe.resolved.yaml": yaml.safe_dump(packed, sort_keys=False, allow_unicode=True, width=110),
+        "provenance.json": _json({**provenance, "base": CODE_FOLDER, "model": packed["model"]["name"]}),
+        "summary.json": _json(summary),
+        "lock.txt": lock_text(provenance),
+        "card.md": card(summary, packed, provenance, kind),
+    }
+    files |= {name: text.encode() for name, text in texts.items()}
+    files["report.html"] = run.path / "report.html"
+    return files
+
+
+def _local_model(name: str) -> Path | None:
+    """The folder of a base model that nobody else can fetch. Raises ConfigError for an adapter there."""
+    folder = Path(name).expanduser()
+    if name == "embedded" or name in KNOWN or not folder.is_dir():
+        return None
+    if (folder / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"{folder} is an adapter on another model, which is not packed: merge the two and train on that"
+        )
+    return folder
+
+
+def _model_files(folder: Path) -> list[Path]:
+    found = [
+        p for p in sorted(folder.iterdir()) if p.is_file() and p.suffix in MODEL_FILES and p.name != MARKER
+    ]
+    if not any(path.suffix == ".safetensors" for path in found):
+        raise ConfigError(f"{folder} has no weights in safetensors, and no others are packed")
+    return found
+
+
+def _final(folder: Path, base: Path | None) -> dict[str, bytes | Path]:
+    """The kept weights. An adapter names its base by a path of this machine, which is replaced."""
+    files: dict[str, bytes | Path] = {f"{FINAL}/{path.name}": path for path in _model_files(folder)}
+    if base is not None and (folder / ORIGIN).is_file():
+        files[f"{FINAL}/{ORIGIN}"] = _origin_text(folder, MODEL)
+    files[f"{FINAL}/{MARKER}"] = marker_text({name: len(_bytes(content)) for name, content in files.items()})
+    return files
+
+
+def _origin_text(folder: Path, model: str) -> bytes:
+    """The record beside an adapter, with another place for its base."""
+    record = json.loads((folder / ORIGIN).read_text("utf-8"))
+    return (json.dumps({**record, "model": model}) + "\n").encode()
+
+
+def marker_text(sizes: dict[str, int]) -> bytes:
+    """The marker of a complete checkpoint: the size of every file, by its bare name."""
+    return json.dumps({Path(name).name: size for name, size in sizes.items()}, indent=1).encode()
+
+
+def localise(folder: Path) -> None:
+    """Make an unpacked archive a run of this machine: paths that must be absolute become so."""
+    run, model = RunFolder(folder), (folder / MODEL).resolve()
+    run.write_json("provenance.json", {**run.read_json("provenance.json"), "base": str(_code(folder))})
+    recipe = load_yaml(folder / "recipe.resolved.yaml")
+    settings = recipe.get("model")
+    if not isinstance(settings, dict) or settings.get("name") != MODEL or not model.is_dir():
+        return
+    settings["name"] = str(model)
+    run.write_text(
+        "recipe.resolved.yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=110)
+    )
+    final = folder / FINAL
+    if (final / ORIGIN).is_file():
+        (final / ORIGIN).write_bytes(_origin_text(final, str(model)))
+        sizes = {path.name: path.stat().st_size for path in final.iterdir() if path.name != MARKER}
+        (final / MARKER).write_bytes(marker_text(sizes))
+
+
+def _code(folder: Path) -> Path:
+    code = (folder / CODE_FOLDER).resolve()
+    code.mkdir(exist_ok=True)  # of a built-in environment there is no source
+    return code
+
+
+def _bytes(content: bytes | Path) -> bytes:
+    return content if isinstance(content, bytes) else content.read_bytes()
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
