@@ -85,8 +85,8 @@ def sample_of(chat: ChatFormat, row: Row, about: str) -> Sample:
     return Sample(about, tuple(spans), len(row.ids), sum(row.trained))
 
 
-def check_dry_run(run: DryRun) -> Iterator[Finding]:
-    """What the numbers say about the practice that would follow."""
+def check_dry_run(run: DryRun, tools: bool) -> Iterator[Finding]:
+    """What the numbers say about the practice that would follow. tools: whether there are any."""
     metrics = run.metrics
     where = f"dry run of {run.tasks} × {run.group} episodes"
     silent = 1.0 - metrics.get("groups/spread", 0.0)
@@ -105,6 +105,8 @@ def check_dry_run(run: DryRun) -> Iterator[Finding]:
     failed = sum(metrics.get(f"{name}/mean", 0.0) for name in ("bad_calls", "tool_errors", "timeouts"))
     if calls and failed > 0.5 * calls:
         yield found("calls_fail", where, f"{failed / calls:.0%} of the calls fail")
+    if tools and not calls:
+        yield found("never_calls", where, "the model calls no tool at all")
 
 
 def _telling(groups: Sequence[Group]) -> Trajectory | None:

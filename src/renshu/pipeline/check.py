@@ -214,7 +214,7 @@ def _with_model(
     if not dry_run or any(finding.code == "prompt_too_long" for finding in findings):
         return None, findings
     rehearsed = _rehearsed(target, agent, environment, tasks)
-    return rehearsed, [*findings, *check_dry_run(rehearsed)]
+    return rehearsed, [*findings, *check_dry_run(rehearsed, bool(environment().tools()))]
 
 
 def _budgets(recipe: Recipe) -> dict[str, int]:
