@@ -8,8 +8,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
+from renshu.check.cases import read_cases, require_cases
 from renshu.cli import main
 from renshu.config import load_yaml
 from renshu.envs import call, check_env, play_through, say
@@ -19,7 +19,6 @@ from renshu.pipeline.new import class_name, require_name, write_new
 from renshu.pipeline.recipe import built_in_recipes, find_recipe, read_recipe
 from renshu.pipeline.schema import recipe_schema
 from renshu.pipeline.train import train_recipe
-from renshu.types import Task
 from tiny_models import qwen_template, save_tiny_model
 
 NAMES = {"en": "order_desk", "zh": "订单"}
@@ -60,22 +59,15 @@ def test_the_environment_keeps_its_contract_and_is_hard_to_cheat(made):
     assert stranger.counts["tool_errors"] == 1
 
 
-def test_the_cases_hold(made):
+def test_the_cases_hold_and_the_recipe_names_them(made):
     folder, _, environment = made
-    cases = yaml.safe_load((folder / "cases.yaml").read_text("utf-8"))
-    assert len(cases) == 3
-    for case in cases:
-        fields, expected = case["task"], case["expect"]
-        by_place = fields.keys() == {"split", "index"}
-        task = environment.tasks.split(fields["split"])[fields["index"]] if by_place else Task("case", fields)
-        moves = [
-            call(move["call"], **move["arguments"]) if "call" in move else say(move["say"])
-            for move in case["moves"]
-        ]
-        score = play_through(environment(), task, moves).score
-        assert score.success is expected["success"]
-        low, high = expected["reward"]
-        assert low <= score.value <= high
+    assert read_recipe(str(folder / "recipe.yaml")).checks.must_pass == "cases.yaml"
+    results = require_cases(environment, read_cases(folder / "cases.yaml"))
+    assert [(result.success, result.reward) for result in results] == [
+        (True, 1.1),
+        (False, 0.0),
+        (False, 0.0),
+    ]
 
 
 def test_prompts_and_docs_are_in_the_language(made):
