@@ -68,9 +68,11 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         _tell(f"error: {where}{error.strerror or error}", error)
         raise SystemExit(1) from None
-    except KeyboardInterrupt as error:
-        _tell("interrupted", error)
-        raise SystemExit(130) from None
+    except SystemExit as ended:
+        exit_by_typer = ended.__context__  # how it ends on Ctrl-C: with code 130, and without a word
+        if exit_by_typer is not None and isinstance(exit_by_typer.__cause__, KeyboardInterrupt):
+            _tell("interrupted", exit_by_typer.__cause__)
+        raise
 
 
 def _tell(text: str, error: BaseException) -> None:

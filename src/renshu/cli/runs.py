@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+WIDTH = 1000  # columns where there is no terminal: a line a run, whatever reads it
+
 if TYPE_CHECKING:
     from renshu.pipeline.runs import RunLine
 
@@ -49,6 +51,8 @@ def _table(found: list[RunLine]) -> None:
         cells = [run.path, run.recipe or "–", run.env, run.model, str(run.seed), state, _gain(run)]
         table.add_row(*cells, run.started[:16].replace("T", " "))
     console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
     console.print(table if found else "no runs")
 
 
