@@ -112,7 +112,10 @@ def test_eval_as_json_says_what_was_measured_and_how(run, call):
     assert code == 0, error
     found = json.loads(out)
     assert (found["success"], found["n"]) == (1.0, 3)
-    how = {key: found[key] for key in ("model", "environment", "split", "temperature", "seed", "max_tokens")}
+    how = {
+        key: found[key]
+        for key in ("model", "environment", "split", "temperature", "seed", "max_tokens", "at_once")
+    }
     assert how == {
         "model": str(run / "checkpoints/final"),
         "environment": "Bell",
@@ -120,6 +123,7 @@ def test_eval_as_json_says_what_was_measured_and_how(run, call):
         "temperature": 0.0,
         "seed": 3,
         "max_tokens": 6,
+        "at_once": 64,
     }
     line = json.loads((run / "evaluation/final.jsonl").read_text().splitlines()[0])
     assert found["tokens"] == {"prompt": line["tokens"]["prompt"], "sampled": 2.0}

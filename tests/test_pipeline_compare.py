@@ -148,6 +148,8 @@ def test_an_arm_without_weights_is_read_or_refused(copy, no_model):
         compare_targets([f"{copy}:warm-up"], max_tokens=7)
     with pytest.raises(ConfigError, match=r"warm-up.jsonl has 6 of 7 tasks"):
         compare_targets([f"{copy}:warm-up"], tasks=7)
+    (arm,) = compare_targets([f"{copy}:warm-up"], prices=Prices(hour=1.0))["arms"]
+    assert (arm["success"], arm["seconds"], arm["cost_per_1000"]) == (1.0, None, None)  # not timed, not free
     found = compare_targets([f"{copy}:warm-up"], tries=Tries(k=5))
     assert found["notes"] == ["warm-up has no samples: its weights are not kept"]
     assert "samples" not in found["arms"][0]
@@ -186,6 +188,18 @@ def test_runs_of_other_tasks_are_refused_until_an_environment_is_named(copy, run
         compare_targets([str(run), str(copy)])
     found = compare_targets([str(run), str(copy)], env=f"{run.parent}/bell.py:Bell")
     assert told(found) == {"run-bell-3": 1.0, "copy": 1.0}
+
+
+def test_a_run_that_was_broken_off_is_compared_with_the_best_it_has_kept(copy):
+    shutil.rmtree(copy / "checkpoints/final")
+    for name in ("summary.json", "evaluation/final.jsonl"):
+        (copy / name).unlink()
+    found = compare_targets([f"{copy}:base", str(copy)], tasks=2)
+    assert told(found) == {"base": 0.0, "final": 1.0}
+    assert found["notes"] == ["final: the run did not come to its end: this is the best it has kept so far"]
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(ConfigError, match=r"final cannot be measured, .* final.jsonl has 0 of 6 tasks"):
+        compare_targets([f"{copy}:base", str(copy)])
 
 
 def test_names_of_arms(run, model, copy, tmp_path):

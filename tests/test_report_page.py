@@ -323,3 +323,15 @@ def test_a_damaged_run_is_named(tmp_path, name, text, reason):
     write_bare_run(tmp_path, **{name: text})
     with pytest.raises(DataError, match=reason):
         build_report(tmp_path)
+
+
+def test_report_shows_the_tries_of_each_arm(tmp_path):
+    told = {"k": 4, "temperature": 0.5, "n": 9, "unscored": 1, "pass_hat": [0.5, 0.4, 0.3, 0.2]}
+    told |= {"pass_at": [0.5, 0.6, 0.7, 0.8], "low": 0.1, "high": 0.4, "distinct": None}
+    none = told | {"n": 0, "unscored": 10, "pass_hat": [], "pass_at": []}
+    whole = summary(arm("base", 0.5) | {"samples": told}, arm("final", None) | {"samples": none})
+    write_bare_run(tmp_path, **{"summary.json": json.dumps(whole)})
+    page = build_report(tmp_path).read_text("utf-8")
+    assert "<h3>4 tries of every task at temperature 0.5</h3>" in page
+    assert "<td>50.0 %</td><td>20.0 %</td>\n<td>10.0 to 40.0 %</td><td>80.0 %</td>\n<td>–</td>" in page
+    assert "<td>–</td><td>–</td><td>–</td><td>–</td><td>–</td><td>0</td><td>10</td></tr>" in page

@@ -25,7 +25,8 @@ from renshu.types import Task
 class Bench:
     """The tasks and settings that all arms of a comparison share.
 
-    timed: seconds are wanted, which no file has. notes: what a reader should know, as it comes up.
+    timed: seconds are wanted, which no file has: arms are played wherever they can be. notes: what a reader
+    should know, as it comes up.
     """
 
     environment: type[Environment]
@@ -41,6 +42,8 @@ class Bench:
 
     def result(self, arm: Arm) -> Result:
         """The arm's outcomes. Raises a RenshuError if they are neither on file nor to be had anew."""
+        if self.timed and arm.target is not None:
+            return self._measured(arm)
         refusal, logged = self._logged(arm, self.tries)
         if logged is not None:
             return logged
@@ -95,8 +98,6 @@ class Bench:
         """What the run has on file if it tells the same as measuring would; else why it does not."""
         if arm.log is None or arm.recipe is None or arm.run is None:
             return "a model has no files of an evaluation", None
-        if self.timed:
-            return "seconds have to be measured", None
         settings = arm.recipe.eval
         if settings.max_tokens != self.max_tokens:
             return f"it was measured with max_tokens {settings.max_tokens}, not {self.max_tokens}", None

@@ -208,6 +208,7 @@ def _conditions(bench: Bench) -> dict[str, Any]:
         "split": "test",
         "max_tokens": bench.max_tokens,
         "seed": bench.seed,
+        "at_once": bench.at_once,
     }
 
 

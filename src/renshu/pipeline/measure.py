@@ -73,5 +73,6 @@ def measure(
         "temperature": 0.0,
         "seed": seed,
         "max_tokens": budget,
+        "at_once": settings.at_once,
         "tokens": None if tokens is None else tokens._asdict(),
     }

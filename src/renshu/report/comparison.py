@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from renshu.evaluation.words import cost, p_value, points, rate, spread
+from renshu.evaluation.words import p_value, points
 from renshu.report.charts import Bar, interval_chart
 from renshu.report.data import bars
 from renshu.report.pages import write_page
@@ -24,7 +24,6 @@ def build_comparison(compared: Mapping[str, Any], path: Path) -> Path:
         first=compared["arms"][0]["arm"],
         success=interval_chart(bars(compared["arms"])),
         difference=interval_chart(differing, min(low, 0.0), max(high, 0.0), points),
-        words={"cost": cost, "p": p_value, "points": points, "rate": rate, "spread": spread},
     )
 
 

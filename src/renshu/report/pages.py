@@ -6,6 +6,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from renshu.evaluation.words import cost, p_value, points, rate, spread
+
+WORDS = {"cost": cost, "p": p_value, "points": points, "rate": rate, "spread": spread}  # of every template
+
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
     """Fill a template of this folder with values and write it. Returns the path."""
@@ -19,6 +23,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["words"] = WORDS
     page = environment.get_template(template).render(**values)
     path.write_text(page, encoding="utf-8", errors="replace")  # half a surrogate pair is no character
     return path
