@@ -275,6 +275,7 @@ REFUSED = {
     "temperature below 0": (400, {"temperature": -1}, "temperature"),
     "temperature true": (400, {"temperature": True}, "temperature"),
     "top_p zero": (400, {"top_p": 0}, "top_p"),
+    "top_k huge": (400, {"top_k": 10**30}, "top_k"),
     "n zero": (400, {"n": 0}, "n:"),
     "n huge": (400, {"n": 10**6}, "n:"),
     "seed text": (400, {"seed": "x"}, "seed"),
@@ -355,10 +356,41 @@ def test_a_key_is_asked_for_and_foreign_names_are_not_answered():
             (await client.post(url, json=HELLO, headers={"Authorization": "Bearer wrong"})).status_code,
             (await client.post(url, json=HELLO, headers={"Authorization": "Bearer s3cret"})).status_code,
             (await client.get("/v1/models")).status_code,
-            (await client.get("/v1/models", headers={"Host": "evil.example"})).status_code,
+            *[(await client.get("/v1/models", headers={"Host": host})).status_code for host in FOREIGN],
         ]
 
-    assert in_process(fake(engine(lambda _: "x"), key="s3cret"), send) == [401, 401, 200, 401, 403]
+    statuses = in_process(fake(engine(lambda _: "x"), key="s3cret"), send)
+    assert statuses == [401, 401, 200, 401, 403, 403, 403, 403]
+
+
+FOREIGN = ["evil.example", "localhost.evil.example:80", "[::1", ""]
+
+
+def test_a_temperature_next_to_nothing_is_greedy_and_harms_nobody():
+    import torch
+
+    from engine_models import tiny
+    from renshu.engines.native import NativeEngine
+
+    model = tiny(vocab_size=300)
+    bodies = [{"temperature": value, "max_tokens": 8, "logprobs": True} for value in (0, 1e-45, 1e-300)]
+
+    async def send(client):
+        sent = (client.post("/v1/chat/completions", json={**HELLO, **body}) for body in bodies)
+        return await asyncio.gather(*sent)
+
+    with torch.no_grad():
+        responses = in_process(fake(NativeEngine(model)), send)
+    assert [response.status_code for response in responses] == [200, 200, 200]
+    first, *others = (response.json()["choices"][0]["logprobs"] for response in responses)
+    assert first is not None
+    assert others == [first, first]
+
+
+def test_the_servers_own_limit_fits_the_context():
+    short = len(CHAT.prompt(_messages())) + 4
+    (choice,) = ask(fake(engine(["a long answer"], context=short))).json()["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("a lo", "length")
 
 
 def test_two_hundred_at_once_and_none_lost():

@@ -54,6 +54,7 @@ def unpack(path: Path, folder: Path) -> None:
 
     Raises DataError for an archive that is damaged, was changed, or reaches beyond its folder.
     """
+    folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is not empty: choose another place with --out")
     temporary = folder.with_name(folder.name + ".tmp")

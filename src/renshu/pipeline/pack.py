@@ -53,7 +53,10 @@ def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[s
     run = _finished(Path(folder))
     files = _files(run)
     found = [
-        secret for name, content in sorted(files.items()) for secret in find_secrets(name, _bytes(content))
+        secret
+        for name, content in sorted(files.items())
+        if not name.endswith(".safetensors")  # numbers, and gigabytes of them
+        for secret in find_secrets(name, content if isinstance(content, bytes) else content.read_bytes())
     ]
     held = [secret for secret in found if secret.file not in allow]
     if held:
@@ -136,7 +139,7 @@ def _final(folder: Path, base: Path | None) -> dict[str, bytes | Path]:
     files: dict[str, bytes | Path] = {f"{FINAL}/{path.name}": path for path in _model_files(folder)}
     if base is not None and (folder / ORIGIN).is_file():
         files[f"{FINAL}/{ORIGIN}"] = _origin_text(folder, MODEL)
-    files[f"{FINAL}/{MARKER}"] = marker_text({name: len(_bytes(content)) for name, content in files.items()})
+    files[f"{FINAL}/{MARKER}"] = marker_text({name: _size(content) for name, content in files.items()})
     return files
 
 
@@ -176,8 +179,8 @@ def _code(folder: Path) -> Path:
     return code
 
 
-def _bytes(content: bytes | Path) -> bytes:
-    return content if isinstance(content, bytes) else content.read_bytes()
+def _size(content: bytes | Path) -> int:
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
 def _json(value: dict[str, Any]) -> str:

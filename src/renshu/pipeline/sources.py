@@ -81,9 +81,16 @@ def _used(path: Path, home: Path) -> list[Path]:
             continue
         found.append(file)
         if file.suffix == ".py":
-            tree = ast.parse(file.read_bytes(), str(file))
+            tree = _parsed(file)
             waiting += [*_imported(tree, home), *_named(tree, file.parent, home)]
     return found
+
+
+def _parsed(file: Path) -> ast.AST:
+    try:
+        return ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
+        raise ConfigError(f"{file} is no Python that can be read: {error}") from None
 
 
 def _imported(tree: ast.AST, home: Path) -> Iterator[Path]:

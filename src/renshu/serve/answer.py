@@ -5,6 +5,7 @@ reply are those of training, by the same `ChatFormat`.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -76,7 +77,7 @@ class Answerer:
         if request.sampling.max_tokens > context:
             text = f"max_tokens is {request.sampling.max_tokens}: the model's context has {context} tokens"
             raise Refusal(400, text, param="max_tokens")
-        said = sum(len(message.content) for message in request.messages)
+        said = sum(len(message.content) for message in request.messages) + len(json.dumps(request.tools))
         if len(request.messages) > context or said > context * LONGEST_TOKEN:  # not worth rendering
             raise _too_long(f"{len(request.messages)} messages of {said} characters", context)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ from renshu.serve.turn import Delta
 from renshu.serve.worker import Worker
 
 BODY = 8 << 20  # bytes
+LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 PATIENCE = 30.0  # seconds until a body must have arrived
 WAITING = 1000  # requests that may be in the house, running or waiting
 
@@ -189,8 +191,8 @@ class _Endpoints:
 
     def _admit(self, request: Request) -> None:
         """Raises Refusal for a request without the key, or under a foreign name of this machine."""
-        host = (request.url.hostname or "").strip("[]")
-        if self.service.local and host not in ("localhost", "127.0.0.1", "::1"):
+        host = request.headers.get("host", "")
+        if self.service.local and not LOCAL.fullmatch(host):
             raise Refusal(403, f"this server is for this machine only, not for the host {host[:80]!r}")
         if self.service.key is not None:
             given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -252,7 +254,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _refused_by_starlette(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    text = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    text = f"{request.method} {request.scope['path'][:200]}: {error.detail}"
     return JsonResponse(Refusal(error.status_code, text).body, error.status_code, error.headers)
 
 

@@ -17,6 +17,7 @@ from renshu.serve.refusals import Refusal
 from renshu.types import Message
 
 LONGEST = 500  # characters of a refusal: it may quote what the client sent
+GREEDY = 1e-4  # below this temperature: no draw differs, but logits divided by it may overflow
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Body(StrictModel):
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=0, le=1_000_000)
     min_p: float | None = Field(None, ge=0, le=1)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -160,7 +161,7 @@ def _sampling(read: Body, defaults: Defaults, stop_ids: frozenset[int]) -> Sampl
     temperature = defaults.temperature if read.temperature is None else read.temperature
     return Sampling(
         max_tokens=limit,
-        temperature=temperature,
+        temperature=temperature if temperature >= GREEDY else 0.0,
         top_p=read.top_p or 1.0,
         top_k=read.top_k or 0,
         min_p=read.min_p or 0.0,

@@ -6,6 +6,7 @@ import ipaddress
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -32,11 +33,12 @@ def service_of(
     local: bool = True,
 ) -> Service:
     """All parts of a server. log: the file of requests. at_once: requests that decode together."""
+    defaults = defaults or Defaults()
     return Service(
         name,
         Answerer(chat, engine),
         Worker(engine, at_once),
-        defaults or Defaults(),
+        replace(defaults, max_tokens=min(defaults.max_tokens, engine.context)),
         RequestLog(log) if log is not None else None,
         key,
         local,
