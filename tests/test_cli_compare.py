@@ -85,7 +85,7 @@ def test_compare_asks_the_same_prompt_many_times(run, call):
     code, out, error = call("compare", f"{run}:final", "--prompt", 1, "--times", 20)
     assert code == 0, error
     assert out.startswith("draw/test/1: go\nasked 20 times, temperature 1\n")
-    assert cells(out, "final ") == [["final", "100.0 %", "83.9 to 100.0 %", "20", "1", "b", "100.0 %"]]
+    assert cells(out, "final ") == [["final", "100.0 %", "83.9 to 100.0 %", "20", "1 of 20", "b", "100.0 %"]]
     code, out, _ = call("compare", f"{run}:final", "--prompt", 1, "--times", 3, "--temperature", 0, "--json")
     assert (json.loads(out)["temperature"], json.loads(out)["arms"][0]["n"]) == (0.0, 3)
 

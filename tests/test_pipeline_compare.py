@@ -12,8 +12,10 @@ from renshu.pipeline import bench
 from renshu.pipeline.arms import find_arms
 from renshu.pipeline.compare import compare_targets, repeat_prompt, settings_difference
 from renshu.pipeline.recipe import read_recipe
+from renshu.pipeline.resume import resume_run
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.train import train_recipe
+from renshu.pipeline.watch import Watcher
 from tiny_models import qwen_template, save_tiny_model
 from tiny_runs import ECHO, write_recipe
 
@@ -72,6 +74,21 @@ def test_a_run_writes_its_samples_and_their_summary(run):
     final = result["arms"][-1]["samples"]
     assert (final["pass_hat"], final["pass_at"], final["n"]) == ([1.0, 1.0], [1.0, 1.0], 6)
     assert (final["low"], final["distinct"]) == (wilson(6, 6).low, 0.5)  # one answer in two tries
+
+
+def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(run, model, tmp_path):
+    class Stop(Watcher):
+        def stage_begins(self, stage, steps):
+            if stage.name == "practice":
+                raise KeyboardInterrupt
+
+    path = write_recipe(tmp_path, model, stages=STAGES, eval=EVAL)
+    with pytest.raises(KeyboardInterrupt):
+        train_recipe(read_recipe(str(path)), name="bell", base=tmp_path, watcher=Stop())
+    again = resume_run(tmp_path / run.name)
+    first, second = (json.loads((folder / "summary.json").read_text()) for folder in (run, again))
+    assert first["evaluation"] == second["evaluation"]
+    assert (again / "evaluation/samples/final.jsonl").is_file()
 
 
 def test_one_run_is_all_its_arms_as_it_measured_them(run, monkeypatch):

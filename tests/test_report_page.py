@@ -290,7 +290,7 @@ def test_comparison_page_is_well_formed_and_escaped(tmp_path):
     assert "<td>0.25</td><td>$1.50</td>" in page
     assert page.count("<td>–</td><td>–</td><td>–</td>\n<td>–</td><td>–</td></tr>") == 1  # unknown, not 0
     # The axis of differences spans -60 % to 20 % over 150..530: -25 % is at 316.2.
-    assert 'cx="316.2" cy="15"' in page
+    assert '<circle class="dot c1" cx="316.2" cy="15"' in page  # coloured as in the chart of success
 
 
 def write_bare_run(folder, **files):

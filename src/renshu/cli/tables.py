@@ -47,14 +47,14 @@ def show_repeated(found: Mapping[str, Any]) -> None:
     """Print what `repeat_prompt` found."""
     console = Console()
     console.print(f"{found['task']}: {found['request']}", highlight=False, markup=False, soft_wrap=True)
-    heads = ("arm", "success", "95 %", "n", "distinct", "commonest answer", "share")
+    heads = ("arm", "success", "95 %", "n", "distinct answers", "commonest", "share")
     rows = [
         (
             arm["arm"],
             rate(arm["success"]),
             spread(arm["low"], arm["high"]),
             _count(arm),
-            str(arm["distinct"]),
+            f"{arm['distinct']} of {found['times'] - arm['unanswered']}",
             _value(arm["commonest"]),
             rate(arm["share"]),
         )

@@ -79,11 +79,15 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, y_from_z
 
 
 def interval_chart(
-    bars: Sequence[Bar], low: float = 0.0, high: float = 1.0, said: Callable[[float], str] = "{:.1%}".format
+    bars: Sequence[Bar],
+    low: float = 0.0,
+    high: float = 1.0,
+    said: Callable[[float], str] = "{:.1%}".format,
+    colour: int = 0,
 ) -> Markup:
     """One row for each arm: the estimate with its interval on a common axis from `low` to `high`.
 
-    said: a value in words.
+    said: a value in words. colour: of the first row; the others follow.
     """
     left, row = min(300, max(150, 20 + 7 * max((len(bar.name) for bar in bars), default=0))), 30
     height = row * len(bars) + BOTTOM
@@ -95,13 +99,13 @@ def interval_chart(
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="4" y2="{height - BOTTOM}"/>')
         parts.append(_text(x, height - BOTTOM + 16, f"{tick:.0%}"))
     for i, bar in enumerate(bars):
-        y = row * i + row // 2
+        y, c = row * i + row // 2, (colour + i) % 8
         ends = f'x1="{scale(bar.low)}" x2="{scale(bar.high)}"'
         parts.append(_text(left - 10, y + 4, bar.name, "end", "label"))
-        parts.append(f'<line class="bar c{i % 8}" {ends} y1="{y}" y2="{y}"/>')
+        parts.append(f'<line class="bar c{c}" {ends} y1="{y}" y2="{y}"/>')
         if math.isfinite(bar.value):
             title = f"{bar.name}: {said(bar.value)}, 95 % interval {said(bar.low)} to {said(bar.high)}"
-            parts.append(_dot(scale(bar.value), y, i, title))
+            parts.append(_dot(scale(bar.value), y, c, title))
         parts.append(_text(WIDTH - 100, y + 4, bar.note, "start"))
     return _svg(parts, height)
 
