@@ -184,6 +184,7 @@ HARMLESS = [
     "task-of-the-day = risk-free-and-easy-to-understand-words",
     "sha256 = '" + "9f86d081884c7d659a2feaa0c55ad015" + "'",
     "url = 'http://localhost:8000/v1'",
+    '{"key": "stages.0.sft.learning_rate", "values": [0.1]}',
     "max_tokens=512, key=lambda item: item.success_rate_2",
 ]
 
@@ -398,3 +399,27 @@ def test_nothing_runs_without_trust(bundle, tmp_path, monkeypatch, capsys):
     assert "This will run Python code that came with the bundle, as you: source/bell.py" in shown.out
     assert "nothing was run: look at the code in" in shown.err
     assert not (tmp_path / "x/again").exists()
+
+
+def test_an_adapter_finds_its_base_in_the_bundle(tmp_path):
+    """The base was a folder of the maker's machine: it travels along, and nothing names that folder."""
+    maker = tmp_path / "maker"
+    maker.mkdir()
+    model = save_tiny_model(maker / "tiny", template=qwen_template())
+    stages = [{"name": "warm-up", "sft": {"demonstrations": 4, "learning_rate": 0.1, "epochs": 2}}]
+    small = {"tasks": 2, "dev_tasks": 2, "max_tokens": 4, "compare": []}
+    settings = {"name": str(model), "adapter": {"rank": 2}}
+    recipe = write_recipe(maker, model, stages=stages, eval=small, threads=1, model=settings)
+    run = train_recipe(read_recipe(str(recipe)), name="bell", base=maker)
+    said = renshu.load_agent(run).reply([Message("user", "go")], max_tokens=6)
+    path = pack(run, tmp_path / "bell.renshu.zip").path
+    with zipfile.ZipFile(path) as archive:
+        assert "checkpoints/final/adapter_model.safetensors" in archive.namelist()
+        assert json.loads(archive.read("checkpoints/final/renshu.json"))["model"] == "model"
+        assert "an adapter, " in archive.read("card.md").decode()
+        texts = [archive.read(name) for name in archive.namelist() if not name.endswith(".safetensors")]
+    assert not [text for text in texts if str(maker).encode() in text and b"<html" not in text]
+    maker.rename(tmp_path / "hidden")
+    folder = open_bundle(path, tmp_path / "bell")
+    assert renshu.load_agent(folder).reply([Message("user", "go")], max_tokens=6) == said
+    assert reproduce(folder, lambda _: True).identical

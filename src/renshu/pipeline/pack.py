@@ -94,12 +94,13 @@ def _files(run: RunFolder) -> dict[str, bytes | Path]:
     packed = sources.recipe
     packed.pop("out", None)  # a place of this machine
     base = _local_model(str(recipe["model"]["name"]))
-    final = _final(run.path / FINAL, base)
+    if base is not None:
+        packed["model"]["name"] = MODEL
+    final = _final(run.path / FINAL, base, packed["model"]["name"])
     kind = "an adapter" if f"{FINAL}/adapter_config.json" in final else "all weights"
     files: dict[str, bytes | Path] = {f"{CODE_FOLDER}/{name}": path for name, path in sources.files.items()}
     files |= final
     if base is not None:
-        packed["model"]["name"] = MODEL
         files |= {f"{MODEL}/{path.name}": path for path in _model_files(base)}
     texts = {
         "recipe.resolved.yaml": yaml.safe_dump(packed, sort_keys=False, allow_unicode=True, width=110),
@@ -134,11 +135,14 @@ def _model_files(folder: Path) -> list[Path]:
     return found
 
 
-def _final(folder: Path, base: Path | None) -> dict[str, bytes | Path]:
-    """The kept weights. An adapter names its base by a path of this machine, which is replaced."""
+def _final(folder: Path, base: Path | None, name: str) -> dict[str, bytes | Path]:
+    """The kept weights. Where an adapter names its base by a path of this machine, `name` replaces it."""
     files: dict[str, bytes | Path] = {f"{FINAL}/{path.name}": path for path in _model_files(folder)}
     if base is not None and (folder / ORIGIN).is_file():
-        files[f"{FINAL}/{ORIGIN}"] = _origin_text(folder, MODEL)
+        files[f"{FINAL}/{ORIGIN}"] = _origin_text(folder, name)
+    if (config := folder / "adapter_config.json").is_file():
+        record = json.loads(config.read_text("utf-8"))
+        files[f"{FINAL}/{config.name}"] = _json({**record, "base_model_name_or_path": name}).encode()
     files[f"{FINAL}/{MARKER}"] = marker_text({name: _size(content) for name, content in files.items()})
     return files
 

@@ -62,11 +62,14 @@ def _kind(text: str) -> str | None:
         assert found.lastindex is not None
         return list(_KNOWN)[found.lastindex - 1]
     for match in _ASSIGNED.finditer(text):
-        value = match[1]
-        mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-        if mixed and _entropy(value) >= BITS:
+        words = re.split(r"[._/~=+-]+", match[1])  # `stages.0.sft.learning_rate` is no key
+        if any(_mixed(word) for word in words) and _entropy(match[1]) >= BITS:
             return "a key, token or password"
     return None
+
+
+def _mixed(word: str) -> bool:
+    return any(letter.isdigit() for letter in word) and any(letter.isalpha() for letter in word)
 
 
 def _entropy(text: str) -> float:
