@@ -7,6 +7,8 @@ source.
 from __future__ import annotations
 
 import ast
+import datetime
+import dis
 import inspect
 import random
 import re
@@ -23,8 +25,10 @@ from renshu.envs.environment import Environment
 from renshu.envs.tasks import GeneratedSplit
 
 LIBRARIES = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
-CLOCKS = frozenset({"today", "now", "utcnow"})
-SEEDED = frozenset({"Random", "generator", "default_rng", "RandomState", "seed"})
+CLOCKS = (
+    *(datetime.date.today, datetime.datetime.today, datetime.datetime.now, datetime.datetime.utcnow),
+    *(time.time, time.time_ns),
+)
 BROAD = frozenset({"Exception", "BaseException"})
 
 
@@ -55,21 +59,48 @@ def check_code(environment: type[Environment]) -> Iterator[Finding]:
     for function in deciding:
         if _swallows(function):
             yield found("errors_swallowed", function.__qualname__, "it catches every error and goes on")
+    tools = {getattr(spec.function, "__func__", spec.function) for spec in environment().tools()}
     for function in (*deciding, *acting(environment)):
         where = function.__qualname__
-        for name in _names(function.__code__):
-            value = function.__globals__.get(name)
-            attributes = set(_names(function.__code__))
-            if value is random and not attributes & SEEDED:
-                yield found("random_unseeded", where, "it draws from the module `random`")
-            if name in CLOCKS or (value is time and attributes & {"time", "time_ns"}):
-                yield found("clock_read", where, "it reads the clock")
-            if inspect.iscoroutinefunction(function) and _is_sleep(name, value, attributes):
-                yield found("tool_blocks", where, "time.sleep in an async function")
+        used = [_resolved(function, chain) for chain in _chains(function.__code__)]
+        if any(_draws(value) for value in used):
+            yield found("random_unseeded", where, "it draws from the module `random`")
+        if any(value in CLOCKS for value in used if callable(value)):
+            yield found("clock_read", where, "it reads the clock")
+        if any(value is time.sleep for value in used) and function in tools:
+            asleep = "tool_blocks" if inspect.iscoroutinefunction(function) else "tool_slow"
+            yield found(asleep, where, "it calls time.sleep")
 
 
-def _is_sleep(name: str, value: Any, attributes: set[str]) -> bool:
-    return value is time.sleep or (value is time and name == "time" and "sleep" in attributes)
+def _chains(code: CodeType) -> Iterator[list[str]]:
+    """Names as they are written from a global on: `datetime.date.today` → three of them."""
+    chain: list[str] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+            chain.append(str(instruction.argval))
+        elif instruction.opname != "CACHE":
+            yield from [chain] if chain else []
+            chain = [str(instruction.argval)] if instruction.opname == "LOAD_GLOBAL" else []
+    yield from [chain] if chain else []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _chains(constant)
+
+
+def _resolved(function: FunctionType, chain: Sequence[str]) -> Any:
+    """What the names stand for, if they can be followed through modules and classes."""
+    value: Any = function.__globals__.get(chain[0])
+    for name in chain[1:]:
+        if not isinstance(value, ModuleType | type):
+            return None
+        value = getattr(value, name, None)
+    return value
+
+
+def _draws(value: Any) -> bool:
+    """Whether this is a function of the module `random` that draws from its hidden generator."""
+    hidden = random._inst
+    return getattr(value, "__self__", None) is hidden and value != random.seed
 
 
 def literals(environment: type[Environment], functions: Sequence[FunctionType]) -> dict[str, str]:

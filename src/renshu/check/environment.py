@@ -80,7 +80,7 @@ def check_environment(
     fields = {task.id: canonical(task) for task in everyone}
     findings += check_contract(stage, chosen)
     told = _told(stage, chosen.get("train", ()))
-    if told:
+    if told and not any(finding.code == "hangs" for finding in findings):
         findings += _played(stage, chosen, told)
     findings += check_shared(shared, environment)
     findings += check_fields(fields, everyone)
@@ -161,7 +161,7 @@ def _played(stage: Stage, chosen: dict[Split, Sequence[Task]], told: Sequence[To
     yield from check_spread(stage, practised or _answers(stage), cheap)
     yield from check_variants(stage, practised)
     yield from check_agreement(stage, stage.plays)
-    yield from check_range(stage.plays)
+    yield from check_range(stage, stage.plays)
     yield from _slow(stage)
 
 
@@ -182,6 +182,9 @@ def _answers(stage: Stage) -> list[Play]:
 
 
 def _slow(stage: Stage) -> Iterator[Finding]:
+    late = [play for play in stage.plays if play.trajectory and play.trajectory.counts.get("timeouts")]
+    if late:
+        yield found("tool_timeout", "tools", f"in {len(late)} of {len(stage.plays)} episodes time was up")
     known = [play for play in stage.plays if play.policy in (*KNOWING, "random calls") and play.trajectory]
     slow = [play for play in known if play.seconds > SLOW]
     if known and len(slow) > len(known) / 2:

@@ -41,6 +41,7 @@ ADVICE: dict[str, tuple[Severity, str]] = {
     "tool_misnamed": ("error", "call the tool in the prompt by its own name"),
     "tool_unknown": ("warning", "name only tools that exist, or mark the method with @tool"),
     "tool_answers_nothing": ("warning", "return something that tells the model what happened"),
+    "tool_timeout": ("error", "raise the timeout of the tool, or make it faster"),
     "tool_slow": (
         "warning",
         "make it faster, or async: the other episodes wait meanwhile",

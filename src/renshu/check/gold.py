@@ -20,20 +20,33 @@ ANSWERS = (
 )
 
 
+CONTRACT_SHARE = 0.4  # of the time of all playing
+
+
+def in_turn(samples: dict[Split, Sequence[Task]]) -> list[tuple[Split, Task]]:
+    """The first task of every split, then the second of every split, so that no split is left out."""
+    longest = max(map(len, samples.values()), default=0)
+    return [
+        (split, tasks[index])
+        for index in range(longest)
+        for split, tasks in samples.items()
+        if index < len(tasks)
+    ]
+
+
 def check_contract(stage: Stage, samples: dict[Split, Sequence[Task]]) -> Iterator[Finding]:
     """The contract's questions, asked about every sample; one finding for each kind of problem."""
     problems: defaultdict[str, list[Problem]] = defaultdict(list)
     told: defaultdict[str, set[str]] = defaultdict(set)
     asked = 0
-    for split, tasks in samples.items():
-        for task in tasks:
-            if stage.exhausted:
-                break
-            asked += 1
-            for problem in _asked(stage, task):
-                code = _code(problem)
-                problems[code].append(problem)
-                told[code].add(split)
+    for split, task in in_turn(samples):
+        if stage.spent > CONTRACT_SHARE or "hangs" in problems:
+            break
+        asked += 1
+        for problem in _asked(stage, task):
+            code = _code(problem)
+            problems[code].append(problem)
+            told[code].add(split)
     for code, listed in problems.items():
         splits = ", ".join(sorted(told[code]))
         number = len({problem.detail.split(": ")[0] for problem in listed})
@@ -70,15 +83,11 @@ def _code(problem: Problem) -> str:
 
 
 def play_gold(stage: Stage, samples: dict[Split, Sequence[Task]]) -> list[Play]:
-    """The gold solution on every sample, where there is one: a `solve()`, or an answer among the fields."""
-    plays = [
-        play
-        for split, tasks in samples.items()
-        for task in tasks
-        if stage.environment.has_script("solve")
-        and (play := stage.play("gold", split, task, gold)) is not None
-    ]
-    return [play for play in plays if play.trajectory is not None]
+    """The gold solution on every sample, if there is a `solve()`."""
+    if not stage.environment.has_script("solve"):
+        return []
+    plays = [stage.play("gold", split, task, gold) for split, task in in_turn(samples)]
+    return [play for play in plays if play is not None and play.trajectory is not None]
 
 
 def check_turns(stage: Stage, plays: Sequence[Play]) -> Iterator[Finding]:

@@ -77,8 +77,13 @@ class Stage:
     began: float = field(default_factory=time.perf_counter)
 
     @property
+    def spent(self) -> float:
+        """Share of the budget that is used up."""
+        return (time.perf_counter() - self.began) / self.budget
+
+    @property
     def exhausted(self) -> bool:
-        return time.perf_counter() - self.began > self.budget
+        return self.spent > 1
 
     def play(self, policy: str, split: Split, task: Task, script: Script) -> Play | None:
         """Play one episode and remember it; None once the time is used up."""

@@ -123,9 +123,9 @@ def _disagreement(success: bool, share: float) -> str | None:
     return "success_below_full" if success and share < 1 - CLOSE else None
 
 
-def check_range(plays: Sequence[Play]) -> Iterator[Finding]:
-    """Parts lie within 0..1 by convention."""
-    told: set[str] = set()
+def check_range(stage: Stage, plays: Sequence[Play]) -> Iterator[Finding]:
+    """Parts lie within 0..1 by convention, but for those that are only measured."""
+    told = {part.name for part in stage.environment().rubric().parts if part.weight == 0}
     for play in plays:
         for name, value in (play.score.parts if play.score is not None else {}).items():
             if value is not None and not -CLOSE <= value <= 1 + CLOSE and name not in told:
@@ -138,12 +138,12 @@ def check_spread(stage: Stage, gold: Sequence[Play], cheap: Sequence[Play]) -> I
     scored = [play.score for play in (*gold, *cheap) if play.score is not None]
     values = {round(score.value, 9) for score in scored}
     tells = bool(gold) or (bool(values) and values != {0.0})
-    if len(scored) > 2 and len(values) == 1 and tells:
+    if cheap and len(scored) > 2 and len(values) == 1 and tells:
         policies = len({play.policy for play in (*gold, *cheap)})
         what = f"{len(scored)} episodes of {policies} policies all earn {min(values):g}"
         yield found("reward_constant", "rewards", what)
     verdicts = {score.success for score in scored if score.success is not None}
-    if gold and len(scored) > 2 and len(verdicts) == 1:
+    if gold and cheap and len(scored) > 2 and len(verdicts) == 1:
         verdict = "a success" if verdicts == {True} else "no success"
         yield found("success_constant", "@success", f"every one of {len(scored)} episodes is {verdict}")
     if len(values) > 1:

@@ -15,6 +15,7 @@ from renshu.types import Message, Task, Trajectory
 
 TAG = re.compile(r"(?<!\?P)(?<!\?)<\s*(/?)([A-Za-z][A-Za-z_]{1,24})\s*>")
 MARKUP = frozenset({"tool_call", "tool_response", "tools", "br", "im_start", "im_end", "module", "lambda"})
+GIVEAWAYS = ("answer", "expected", "solution", "gold", "correct", "hint", "secret", "truth", "答案", "解答")
 WORD = r"(?<![A-Za-z0-9_])"
 NAMED = re.compile(rf"{WORD}([A-Za-z]+(?:_[A-Za-z0-9]+)+)(?![A-Za-z0-9_])")
 CALLED = re.compile(rf"{WORD}([A-Za-z]\w{{2,}})\((?=[^)]*\))")
@@ -184,8 +185,24 @@ def check_leaks(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
         return
     where = "the prompt" if _in_opening(pairs[0][0], answers[0]) else "the tools' descriptions"
     what = f"{where} holds the answer {answers[0]!r:.40} of task {pairs[0][1].task.id}"
-    serious = calls and not choice
-    yield found("answer_leaked" if serious else "answer_in_prompt", where, what)
+    if calls and (
+        _announced(pairs[0][0], answers[0]) or not (choice or _has_rivals(pairs[0][0], answers[0]))
+    ):
+        yield found("answer_leaked", where, what)
+    else:
+        yield found("answer_in_prompt", where, what)
+
+
+def _announced(one: Told, answer: str) -> bool:
+    """Whether a word such as `expected` stands right before the answer."""
+    before = rf"(?:{'|'.join(GIVEAWAYS)})[^.?!\n]{{0,20}}(?<!\w){re.escape(answer)}(?!\w)"
+    return re.search(before, one.text, re.IGNORECASE) is not None
+
+
+def _has_rivals(one: Told, answer: str) -> bool:
+    """Whether the request holds other numbers, if the answer is one: then it may be a choice."""
+    request = one.opening[-1].content
+    return answer.isdecimal() and any(number != answer for number in re.findall(r"\d+", request))
 
 
 def _same(one: Told, pairs: Sequence[tuple[Told, Play]], answers: Sequence[str], answer: str) -> bool:

@@ -15,9 +15,12 @@ from renshu.errors import ToolDefinitionError
 from renshu.tools.hints import kind_of
 from renshu.tools.kinds import Field, Kind, Schema, object_kind
 
-_SECTIONS = "args|arguments|parameters|参数|returns?|yields?|raises|examples?|notes?|返回|异常"
+_SECTIONS = (
+    "args|arguments|parameters|参数|參數|引數|"
+    "returns?|yields?|raises|examples?|notes?|返回|异常|回傳|傳回|例外"
+)
 _SECTION = re.compile(rf"^\s*({_SECTIONS})\s*[:：]\s*$", re.IGNORECASE)
-_ARGUMENTS = {"args", "arguments", "parameters", "参数"}
+_ARGUMENTS = {"args", "arguments", "parameters", "参数", "參數", "引數"}
 _ENTRY = re.compile(r"^\s*(\w+)\s*(?:\([^)]*\)|（[^）]*）)?\s*[:：]\s*(.*)$")
 
 
