@@ -179,7 +179,7 @@ def test_greedy_answers_are_those_of_chat(name, tiny, monkeypatch):
     """Token for token, over whole episodes with tools, one request at a time, prefixes kept in between."""
     agent = build_agent(ModelSettings(name=str(tiny) if name == "tiny" else name, device="cpu"))
     played = Played(monkeypatch)
-    tokens, tasks = (24, 3) if name == "tiny" else (64, 3)
+    tokens, tasks = (24, 3) if name == "tiny" else (48, 2)
     sampling = Sampling(tokens, temperature=0.0, stop_ids=agent.chat.stop_ids)
     chatted, served = [], []
     for number in range(tasks):
@@ -187,7 +187,7 @@ def test_greedy_answers_are_those_of_chat(name, tiny, monkeypatch):
         said = iter([""])  # the task's own request
         talk(agent, FlightDesk, task, sampling, lambda said=said: next(said, None), lambda _: None)
         chatted.append(played.take())
-    bare = ["hello", "你好", "What is 2 + 2?"]
+    bare = ["hello", "你好"]
     for text in bare:
         said = iter([text])
         talk(agent, Bare, Task("chat/0"), sampling, lambda said=said: next(said, None), lambda _: None)

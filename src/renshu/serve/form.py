@@ -77,7 +77,8 @@ class Form:
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
         text = self.chat.said([token]) or str(self.chat.tokenizer.convert_ids_to_tokens(token))
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+        whole = None if "\ufffd" in text else list(text.encode())  # a token may be a part of a character
+        return {"token": text, "logprob": logprob, "bytes": whole, "top_logprobs": []}
 
 
 def usage(answer: Answer) -> dict[str, int]:
