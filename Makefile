@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help setup demo test check prove clean
+.PHONY: help setup demo test check prove wheel clean
 
 help:
 	@echo "make demo    train the embedded agent and open its report (minutes, two CPU cores)"
 	@echo "make test    all tests (minutes)"
 	@echo "make check   style, types, folder order"
 	@echo "make prove   the numbers that take longer: recipes over three seeds, divergence of the engine"
+	@echo "make wheel   wheel and sdist in dist/"
 	@echo "make clean   remove .venv and caches"
 
 setup: .venv/.installed
@@ -34,6 +35,9 @@ prove: setup
 	$(BIN)/python bench/seeds.py flights --seeds 0 1 2
 	$(BIN)/python bench/seeds.py repairs --seeds 0 1 2
 	$(BIN)/python bench/engine_divergence.py
+
+wheel: setup
+	$(BIN)/hatchling build -d dist
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
