@@ -20,6 +20,7 @@ from renshu.serve.app import Service, application
 from renshu.serve.run import server, service_of
 from rollout_kit import CHAT, ids_of, text_of
 
+CALLED = {"name": "weather", "arguments": '{"city": "Oslo"}'}  # a call as OpenAI writes it
 HELLO = {"model": "fake", "messages": [{"role": "user", "content": "hello"}]}
 WEATHER = {
     "type": "function",
