@@ -138,7 +138,9 @@ def test_a_resumed_run_equals_an_undisturbed_one(undisturbed, tmp_path, model, p
     assert json.loads((run / "failure.json").read_text()) == {"error": "RuntimeError: power cut"}
     watcher = Notes()
     torch.manual_seed(len(stands))  # whatever the process did before does not matter
+    torch.set_num_threads(2)
     resume_run(run, watcher=watcher)
+    assert torch.get_num_threads() == 1  # as the run began
     assert watcher.notes == [f"{run} goes on {stands}"]
     same(undisturbed, run)
 

@@ -238,3 +238,54 @@ def test_weight_decay_spares_biases_and_norms() -> None:
 def test_a_frozen_model_cannot_be_trained() -> None:
     with pytest.raises(TrainingError, match="no trainable parameters"):
         optimiser.build(model().requires_grad_(False), OptimiserConfig())
+
+
+def test_copies_of_the_weights_beside_the_checkpoints_need_space_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = nn.Linear(1024, 1024, bias=False)  # 4 MiB; three checkpoints 36, two copies 8
+    usage = shutil._ntuple_diskusage  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 43 * 2**20))
+    with pytest.raises(CheckpointError, match="need about 44 MiB, but 43 are free"):
+        checkpoint.check_space(tmp_path / "not/there/yet", network, copies=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_files_of_a_checkpoint_stay_as_they_were(tmp_path: Path) -> None:
+    network, _ = trained()
+    checkpoint.save_weights(tmp_path / "best", network)
+    before = (tmp_path / "best/trainable.safetensors").read_bytes()
+    files = {"best.safetensors": tmp_path / "best/trainable.safetensors"}
+    path = checkpoint.save(tmp_path, 1, network, None, {}, files=files)
+    with torch.no_grad():
+        network[0].weight.zero_()  # type: ignore[index,union-attr,operator]
+    checkpoint.save_weights(tmp_path / "best", network)
+    assert (path / "best.safetensors").read_bytes() == before
+    assert (tmp_path / "best/trainable.safetensors").read_bytes() != before
+    assert sorted(json.loads((path / "complete.json").read_text())) == [
+        "best.safetensors",
+        "state.json",
+        "trainable.safetensors",
+    ]
+
+
+def test_a_replacement_broken_off_between_its_renames_is_undone(tmp_path: Path) -> None:
+    network, adam = trained()
+    os.rename(checkpoint.save(tmp_path, 7, network, adam, {}), tmp_path / "checkpoint-7.old")
+    checkpoint.save(tmp_path, 5, network, adam, {})
+    assert checkpoint.latest(tmp_path).path == tmp_path / "checkpoint-5"
+    checkpoint.recover(tmp_path)
+    assert checkpoint.latest(tmp_path).path == tmp_path / "checkpoint-7"
+
+
+def test_damage_that_leaves_the_size_is_named(tmp_path: Path) -> None:
+    network, adam = trained()
+    path = checkpoint.save(tmp_path, 1, network, adam, {})
+    for name, message in {
+        "state.json": r"state\.json cannot be read",
+        "optimiser.safetensors": r"optimiser\.safetensors is damaged",
+        "trainable.safetensors": r"trainable\.safetensors is damaged",
+    }.items():
+        (path / name).write_bytes(b"\xff" * (path / name).stat().st_size)
+        with pytest.raises(CheckpointError, match=message):
+            checkpoint.load(path, network, adam)
