@@ -12,8 +12,9 @@ model/                 the base model, if it was a folder of the packer's machin
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,18 @@ def _files(run: RunFolder) -> dict[str, bytes | Path]:
         "card.md": card(summary, packed, provenance, kind),
     }
     files |= {name: text.encode() for name, text in texts.items()}
-    files["report.html"] = run.path / "report.html"
+    places = {str(base): MODEL} if base is not None else {}
+    files["report.html"] = _report(run, places | {str(provenance.get("base", "")): CODE_FOLDER})
     return files
+
+
+def _report(run: RunFolder, places: Mapping[str, str]) -> bytes:
+    """The report, where folders of this machine are called as in the archive."""
+    text = (run.path / "report.html").read_text("utf-8")
+    for folder, name in places.items():
+        if len(Path(folder).parts) > 2:  # a shorter path is a part of many words, and tells nothing
+            text = text.replace(escape(folder), name)
+    return text.encode()
 
 
 def _local_model(name: str) -> Path | None:
