@@ -130,6 +130,18 @@ def test_packing_twice_gives_the_same_bytes(run, bundle, tmp_path):
         pack(run, bundle)
 
 
+def test_the_command_lists_what_it_packs(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["renshu", "pack", str(run)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    lines = capsys.readouterr().out.splitlines()
+    path = tmp_path / f"{run.name}.renshu.zip"
+    assert lines[-1] == f"{path.name}: {len(lines) - 1} files, {path.stat().st_size:,} bytes"
+    assert "  source/bell.py" in lines
+
+
 def test_the_lock_names_exact_versions(bundle):
     with zipfile.ZipFile(bundle) as archive:
         lock = archive.read("lock.txt").decode()
