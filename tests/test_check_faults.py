@@ -472,3 +472,98 @@ def test_its_clean_twin_is_not_accused(name):
 def test_the_clerk_is_clean():
     assert codes(Clerk) <= {"parameter_undescribed", "tasks_repeated"}
     assert codes(Store) <= {"parameter_undescribed", "tasks_repeated", "early_success"}
+
+
+class Larger(Clerk):
+    """The answer stands in the prompt by design: it is one of two."""
+
+    system = "Answer with the larger number."
+    tasks = Tasks.generated(
+        lambda random: {"a": random.randint(0, 10**6), "b": random.randint(0, 10**6)},
+        train=40,
+        dev=20,
+        test=20,
+        name="larger",
+    )
+
+    def setup(self, task):
+        self.room = max(task["a"], task["b"])
+        return f"Which is larger: {task['a']} or {task['b']}?"
+
+    look_up = None
+
+    @tool
+    def compare(self, a: int, b: int) -> str:
+        """Compare two numbers.
+
+        參數:
+            a: 第一個
+            b: 第二個
+        """
+        return "first" if a > b else "second"
+
+    @success
+    def solved(self, trajectory):
+        return self.answered(trajectory) == str(self.room)
+
+    @reward(1.0)
+    def right(self, trajectory):
+        return float(self.solved(trajectory))
+
+    @reward(-0.1, kind="process")
+    def calls_too_often(self, trajectory):
+        return float(trajectory.counts["calls"] > 1)
+
+    @reward(0.0, kind="process")
+    def turns(self, trajectory):
+        return float(trajectory.counts["turns"])
+
+    def solve(self):
+        larger = yield call("compare", a=self.task["a"], b=self.task["b"])
+        yield say(str(self.task["a"] if larger == "first" else self.task["b"]))
+
+
+class Even(Larger):
+    """Yes or no: both stand in the prompt."""
+
+    system = "Answer yes or no."
+
+    def setup(self, task):
+        self.room = "no" if task["a"] % 2 else "yes"
+        return f"Is {task['a']} even?"
+
+    def solve(self):
+        yield call("compare", a=self.task["a"], b=0)
+        yield say(self.room)
+
+
+def test_a_choice_in_the_prompt_is_no_leak_and_measured_parts_have_no_range():
+    assert codes(Larger) == {"answer_in_prompt", "weight_zero"}
+    assert codes(Even) <= {"answer_in_prompt", "weight_zero"}
+
+
+def test_an_endless_tool_is_named_and_ends_the_check():
+    def look_up(self, name: str) -> str:
+        """Find the room of a person."""
+        while True:
+            time.sleep(0.01)
+
+    report = check_environment(made(Clerk, look_up=tool(look_up)), samples=2, limit=0.3)
+    assert report.findings[0].code == "hangs"
+    assert report.findings[0].what.endswith("not done after 0.3 seconds")
+
+
+def test_findings_say_where_what_and_what_to_do():
+    (finding,) = [f for f in findings(PAIRS["reward nan"][1]) if f.code == "reward_nan"]
+    assert str(finding) == (
+        "error reward_nan: 18 of 18 tasks (dev, test, train): task clerk/train/0: an empty answer: "
+        "reward_failed: part 'right': ValueError: it returned: non-finite reward nan; "
+        "guard the division: NaN leaves the episode unscored"
+    )
+
+
+def test_the_table_of_policies_has_what_each_earned():
+    lines = {line.policy: line for line in check_environment(Clerk, samples=3).policies}
+    assert (lines["gold"].success, lines["gold"].lowest, lines["gold"].highest) == (1.0, 1.0, 1.0)
+    assert (lines["idle"].success, lines["idle"].mean, lines["idle"].unscored) == (0.0, 0.0, 0)
+    assert {"echo", "ramble", "random calls", "one call repeated"} <= set(lines)

@@ -193,12 +193,11 @@ def _slow(stage: Stage) -> Iterator[Finding]:
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
-    """Of several findings with one code, kept: those at different places, at most three."""
+    """Of findings with one code: those that say something else, at most three; of policies only one."""
     kept: list[Finding] = []
     for finding in findings:
         same = [other for other in kept if other.code == finding.code]
-        told = {other.what for other in same}
-        per_policy = finding.where.startswith("policy ") and any(o.where.startswith("policy ") for o in same)
-        if finding.what not in told and not per_policy and len(same) < 3:
+        known = finding.what in {other.what for other in same}
+        if not known and len(same) < 3 and not (same and finding.where.startswith("policy ")):
             kept.append(finding)
     return kept

@@ -185,9 +185,8 @@ def check_leaks(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
         return
     where = "the prompt" if _in_opening(pairs[0][0], answers[0]) else "the tools' descriptions"
     what = f"{where} holds the answer {answers[0]!r:.40} of task {pairs[0][1].task.id}"
-    if calls and (
-        _announced(pairs[0][0], answers[0]) or not (choice or _has_rivals(pairs[0][0], answers[0]))
-    ):
+    rivals = _has_rivals(pairs[0][0], answers[0]) and not _announced(pairs[0][0], answers[0])
+    if calls and not choice and not rivals:
         yield found("answer_leaked", where, what)
     else:
         yield found("answer_in_prompt", where, what)
