@@ -332,6 +332,10 @@ def test_what_cannot_be_resumed_is_refused_in_a_sentence(undisturbed, copy, tmp_
     with pytest.raises(ConfigError, match="is being written by another run"):
         resume_run(copy)
     holder.close()
+    state = copy / "checkpoints/checkpoint-2/state.json"
+    state.write_text(state.read_text().replace('"kept"', '"cept"'))
+    with pytest.raises(CheckpointError, match=r"state.json has no kept: it is of another version"):
+        resume_run(copy)
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(ConfigError, match="has no checkpoint to go on from: train again with --overwrite"):
         resume_run(copy)

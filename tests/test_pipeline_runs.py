@@ -7,6 +7,7 @@ import pytest
 from renshu.errors import ConfigError
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.runs import RunLine, chosen, list_runs
+from renshu.pipeline.stand import STATE
 
 
 def write_run(
@@ -31,6 +32,7 @@ def write_run(
 
 
 def write_checkpoint(run, step, **state):
+    state = dict.fromkeys(STATE) | state
     place = run.file(f"checkpoints/checkpoint-{step}/state.json")
     place.write_text(json.dumps(state))
     (place.parent / "complete.json").write_text(json.dumps({"state.json": place.stat().st_size}))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from renshu.envs import Environment
-from renshu.errors import CheckpointError, DataError
+from renshu.errors import CheckpointError
 from renshu.evaluation import Result, evaluate, samples_log
 from renshu.pipeline.check import must_pass_record
 from renshu.pipeline.interrupt import Interrupt
@@ -21,7 +20,7 @@ from renshu.pipeline.stages import play_stage
 from renshu.pipeline.stand import Saved, Stand
 from renshu.pipeline.watch import Watcher
 from renshu.report import build_report
-from renshu.train.checkpoint import latest, read_state
+from renshu.train.checkpoint import latest
 
 
 def run_course(
@@ -156,16 +155,9 @@ def _what_is_kept(run: RunFolder) -> str:
 
 
 def place_of_latest(run: RunFolder) -> str | None:
-    """`at step 12 of practice`: where the latest checkpoint stands, or None if there is none."""
+    """`at step 12 of practice`: where the latest checkpoint stands; None if there is none."""
     try:
         path = latest(run.path / "checkpoints").path
-        return place_of(read_state(path)) if path is not None else None
-    except (CheckpointError, DataError):
+        return Saved.read(path).place if path is not None else None
+    except CheckpointError:
         return None
-
-
-def place_of(state: Mapping[str, Any]) -> str:
-    """Where a checkpoint with this state stands, in words."""
-    if state["stage_step"]:
-        return f"at step {state['stage_step']} of {state['stage']}"
-    return f"after {state['played'][-1]['name']}" if state["played"] else "before its first step"

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from renshu.errors import ConfigError
-from renshu.pipeline.course import place_of, run_course
+from renshu.pipeline.course import run_course
 from renshu.pipeline.prepare import prepare
 from renshu.pipeline.provenance import differences, provenance
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
 from renshu.pipeline.stand import Saved
 from renshu.pipeline.watch import Watcher
-from renshu.train.checkpoint import latest, read_state, recover
+from renshu.train.checkpoint import latest, recover
 
 
 def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None = None) -> Path:
@@ -46,7 +46,7 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
     except BaseException:
         run.close()
         raise
-    watcher.noted(f"{run.path} goes on {place_of(saved.state)}")
+    watcher.noted(f"{run.path} goes on {saved.place}")
     if record["machine"] != now["machine"]:
         watcher.noted(
             f"it began on another machine ({record['machine']}): sums may differ in their last bits"
@@ -71,10 +71,10 @@ def _last(run: RunFolder, watcher: Watcher) -> Saved:
         )
     if skipped:
         watcher.noted(f"going back to {found.path.name}{skipped}")
-    return Saved(found.path, read_state(found.path))
+    return Saved.read(found.path)
 
 
 def _finding(saved: Saved, changed: list[str]) -> dict[str, Any]:
     """Of step 0 and no stage, so that it stays whatever is resumed later."""
-    text = f"resumed {place_of(saved.state)} although something had changed: {'; '.join(changed)}"
+    text = f"resumed {saved.place} although something had changed: {'; '.join(changed)}"
     return {"stage": "", "step": 0, "name": "resumed", "text": text}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from renshu.envs import Environment
+from renshu.errors import CheckpointError
 from renshu.evaluation import Result, read_result, samples_log
 from renshu.pipeline.agent import Agent
 from renshu.pipeline.interrupt import Interrupt
@@ -19,6 +20,11 @@ from renshu.pipeline.record import Recorder
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.watch import Watcher
 from renshu.train import Trainer, checkpoint
+
+STATE = (
+    *("stage", "stage_step", "stage_seconds", "looks", "bad_updates"),  # of the stage that goes on
+    *("played", "measured", "kept", "tokens", "seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,26 @@ class Saved:
 
     path: Path
     state: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Saved:
+        """Raises CheckpointError if the state is damaged, or of a version that wrote less."""
+        state = checkpoint.read_state(path)
+        missing = [key for key in STATE if key not in state]
+        if missing:
+            raise CheckpointError(
+                f"{path / 'state.json'} has no {', '.join(missing)}: it is of another version"
+            )
+        return cls(path, state)
+
+    @property
+    def place(self) -> str:
+        """Where it stands, in words: `at step 12 of practice`."""
+        if self.step:
+            return f"at step {self.step} of {self.state['stage']}"
+        return (
+            f"after {self.state['played'][-1]['name']}" if self.state["played"] else "before its first step"
+        )
 
     @property
     def step(self) -> int:
