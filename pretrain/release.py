@@ -1,4 +1,4 @@
-"""Puts a trained model into the package: weights, config, and the log that ends with their hash.
+"""Puts a trained model into the package: weights, config, tokenizer, and the log that ends with their hash.
 
 python pretrain/release.py --from pretrain/build
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -27,6 +28,8 @@ def main() -> None:
         eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id
     )
     model.save_pretrained(EMBEDDED)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(options.build / name, EMBEDDED / name)
     digest = hashlib.sha256((EMBEDDED / "model.safetensors").read_bytes()).hexdigest()
     lines = (options.build / "log.jsonl").read_text().splitlines()
     lines.append(json.dumps({"sha256": digest}))

@@ -46,7 +46,7 @@ STAGES = [
     Stage("recall", 1.2, 3e-3, 3072, (0, 0), {"recall": 1}),
     Stage("echo", 2.3, 3e-3, 3072, (0, 0), {"echo": 3, "recall": 1}),
     Stage("options", 12, 2e-3, 3072, (3, 6), {"echo": 1, "list": 9, "ask": 1, "pick": 1}),
-    Stage("dialogues", 26, 2e-3, 3072, (3, 8), {"echo": 1, "list": 4, "ask": 2, "pick": 6}),
+    Stage("dialogues", 36, 2e-3, 3072, (3, 8), {"echo": 1, "list": 4, "ask": 2, "pick": 6}),
 ]
 
 
