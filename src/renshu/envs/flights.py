@@ -30,7 +30,7 @@ REQUESTS = (
     "Please book me the cheapest flight to {city} {day}",
     "I must be in {city} {day}. Book the cheapest flight",
     "Get me the lowest fare to {city} {day}",
-    "{city}, {day}: book the cheapest flight",
+    "I fly to {city} {day}. Book the cheapest flight",
 )
 Filter = Literal["non-stop", "before noon", "after noon"]
 WORDINGS = {
