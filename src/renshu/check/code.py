@@ -57,6 +57,10 @@ def check_code(environment: type[Environment]) -> Iterator[Finding]:
     """Habits in the code of rewards, success, tools and set-up."""
     deciding = judges(environment)
     for function in deciding:
+        for name in _uncalled(function, environment):
+            yield found(
+                "not_called", function.__qualname__, f"it asks whether {name} is true, without calling it"
+            )
         if _swallows(function):
             yield found("errors_swallowed", function.__qualname__, "it catches every error and goes on")
     tools = {getattr(spec.function, "__func__", spec.function) for spec in environment().tools()}
@@ -112,6 +116,25 @@ def literals(environment: type[Environment], functions: Sequence[FunctionType]) 
     return texts
 
 
+def names_used(environment: type[Environment]) -> set[str] | None:
+    """All texts and parameters of the user's functions, among them the fields that they read by name.
+
+    None where code hands all fields of a task on: then each of them may be read.
+    """
+    own = [
+        value
+        for owner in environment.__mro__
+        if not owner.__module__.startswith("renshu.envs.environment")
+        for value in vars(owner).values()
+        if isinstance(value, FunctionType)
+    ]
+    functions = list(dict.fromkeys([*own, *judges(environment), *acting(environment)]))
+    if any("fields" in _names(function.__code__) for function in functions):
+        return None
+    parameters = {name for function in functions for name in inspect.signature(function).parameters}
+    return parameters | set(literals(environment, functions))
+
+
 def _collect(
     value: Any, environment: type[Environment], owner: str, texts: dict[str, str], seen: set[int]
 ) -> None:
@@ -164,13 +187,45 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _source(function: Callable[..., Any]) -> Iterator[ast.AST]:
+    """All nodes of the function's source; none where there is no source, or not of the function alone."""
+    try:
+        yield from ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function))))
+    except (OSError, SyntaxError, TypeError):
+        return
+
+
+def _uncalled(function: FunctionType, environment: type[Environment]) -> list[str]:
+    """Functions whose truth is asked instead of their result: `if self.solved`."""
+    asked: list[ast.expr] = []
+    for node in _source(function):
+        if isinstance(node, ast.If | ast.IfExp | ast.While):
+            asked.append(node.test)
+        elif isinstance(node, ast.BoolOp):
+            asked += node.values
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            asked.append(node.operand)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool":
+            asked += node.args
+    return list(dict.fromkeys(ast.unparse(node) for node in asked if _is_method(node, function, environment)))
+
+
+def _is_method(node: ast.expr, function: FunctionType, environment: type[Environment]) -> bool:
+    """Whether `self.name` or a global name stands for a function of the user's."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        first = function.__code__.co_varnames[:1] == (node.value.id,)
+        return first and isinstance(inspect.getattr_static(environment, node.attr, None), FunctionType)
+    local = function.__code__.co_varnames + function.__code__.co_freevars
+    return (
+        isinstance(node, ast.Name)
+        and node.id not in local
+        and isinstance(function.__globals__.get(node.id), FunctionType)
+    )
+
+
 def _swallows(function: Callable[..., Any]) -> bool:
     """Whether a handler for every error neither raises nor leaves None, which would say "does not apply"."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError, TypeError):
-        return False
-    handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    handlers = [node for node in _source(function) if isinstance(node, ast.ExceptHandler)]
     return any(_is_broad(h.type) and not any(isinstance(n, ast.Raise) for n in ast.walk(h)) for h in handlers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from renshu.check.code import check_code, judges, literals
+from renshu.check.code import acting, check_code, judges, literals, names_used
 from renshu.check.findings import Finding, found, sort
 from renshu.check.gold import (
     check_answers,
@@ -17,6 +17,7 @@ from renshu.check.gold import (
     check_turns,
     play_gold,
 )
+from renshu.check.labels import check_labels
 from renshu.check.plays import Hangs, Play, Stage, gold, saying, within
 from renshu.check.scores import (
     KNOWING,
@@ -30,7 +31,7 @@ from renshu.check.scores import (
     play_cheap,
 )
 from renshu.check.state import check_fields, check_repeats, check_shared, check_types, shared_values
-from renshu.check.tasks import canonical, check_tasks
+from renshu.check.tasks import canonical, check_alike, check_tasks
 from renshu.check.tools import check_tools
 from renshu.check.variants import check_variants
 from renshu.check.wording import Told, check_format, check_frame, check_leaks, check_names, last_words, tell
@@ -82,11 +83,12 @@ def check_environment(
     told = _told(stage, chosen.get("train", ()))
     if told and not any(finding.code == "hangs" for finding in findings):
         findings += _played(stage, chosen, told)
+        findings += check_alike(stage, environment.tasks, names_used(environment))
     findings += check_shared(shared, environment)
     findings += check_fields(fields, everyone)
     if stage.exhausted:
         findings.append(found("cut_short", "the check", f"{budget:g} seconds were used up"))
-    return Checked(sort(_once(findings)), tools, distribution(stage.plays))
+    return Checked(sort(_once(_causes(findings))), tools, distribution(stage.plays))
 
 
 PREVENTING = frozenset(
@@ -150,6 +152,7 @@ def _played(stage: Stage, chosen: dict[Split, Sequence[Task]], told: Sequence[To
     yield from check_types(stage, told, full, list(getattr(environment, "judged_by", ())))
     replies = [last_words(play.trajectory) for play in practised if play.trajectory is not None]
     yield from check_format(told, texts, replies)
+    yield from check_labels(told, texts, literals(environment, acting(environment)))
     yield from check_frame(stage, told, practised)
     parameters = {spec.name: list(_parameters(spec.schema)) for spec in environment().tools()}
     yield from check_names(told, parameters)
@@ -190,6 +193,21 @@ def _slow(stage: Stage) -> Iterator[Finding]:
     if known and len(slow) > len(known) / 2:
         seconds = sorted(play.seconds for play in slow)[len(slow) // 2]
         yield found("tool_slow", "tools", f"a scripted episode takes {seconds:.1f} seconds without any model")
+
+
+LASTING = frozenset({"state_shared", "task_changed"})  # what one episode leaves behind for the next
+FOLLOWING = frozenset(
+    {
+        *("gold_random", "score_random", "one_answer_fits", "case_sensitive", "space_sensitive"),
+        *("near_miss", "part_of_text", "early_success"),
+    }
+)  # what comes of comparing an episode with one played before
+
+
+def _causes(findings: Sequence[Finding]) -> list[Finding]:
+    """Without what may only come of another episode's remains: that is to be mended first."""
+    lasting = any(finding.code in LASTING and finding.severity == "error" for finding in findings)
+    return [finding for finding in findings if not (lasting and finding.code in FOLLOWING)]
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:

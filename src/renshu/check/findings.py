@@ -49,10 +49,16 @@ ADVICE: dict[str, tuple[Severity, str]] = {
     "tool_blocks": ("error", "await asyncio.sleep, not time.sleep: an async tool must not block the others"),
     "tools_unused": ("warning", "show in solve() how the tools are needed, or leave them out"),
     # tasks
-    "empty_split": ("error", "add tasks to the split: train practises, dev chooses, test reports"),
+    "empty_split": (
+        "error",
+        "add tasks to the split, or name it in the rows: train practises, dev chooses, test reports",
+    ),
     "tasks_random": ("error", "draw the fields with the `random` that is handed in, and nothing else"),
     "tasks_fail": ("error", "make every task of every split"),
-    "tasks_shared": ("error", "keep each task in one split: test must measure what was not practised"),
+    "tasks_shared": (
+        "error",
+        "keep each task in one split, e.g. by split_by: test must measure what was not practised",
+    ),
     "tasks_repeated": ("warning", "widen what is drawn, so that test measures what was not practised"),
     "no_prompt_column": ("error", "name the request `prompt` in the rows, as TRL wants it"),
     "field_missing": ("error", "use a field that the tasks have"),
@@ -102,6 +108,7 @@ ADVICE: dict[str, tuple[Severity, str]] = {
     "space_sensitive": ("note", "compare with .strip()"),
     "early_success": ("note", "is the last call of solve() needed? success comes without it"),
     "type_mismatch": ("error", "convert one side: values of these types are never equal"),
+    "not_called": ("error", "write the parentheses: a function that is not called is always true"),
     "errors_swallowed": (
         "warning",
         "let it raise, or name the error you expect: unknown is not zero",

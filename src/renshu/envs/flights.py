@@ -34,8 +34,8 @@ REQUESTS = (
 )
 Filter = Literal["non-stop", "before noon", "after noon"]
 WORDINGS = {
-    "before noon": ("before noon", "leaving before noon", "it must leave before noon"),
-    "after noon": ("after noon", "leaving after noon", "it must leave after noon"),
+    "before noon": ("before noon", "leaving before noon", "departing before noon"),
+    "after noon": ("after noon", "leaving after noon", "departing after noon"),
     "non-stop": ("non-stop", "non-stop only", "it must be non-stop"),
     "under": ("under ${limit}", "for less than ${limit}"),
 }
