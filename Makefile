@@ -9,7 +9,7 @@ help:
 	@echo "make demo    train the embedded agent and open its report (minutes, two CPU cores)"
 	@echo "make test    all tests (minutes)"
 	@echo "make check   style, types, folder order"
-	@echo "make prove   the numbers that take longer: recipes over three seeds, divergence of the engine"
+	@echo "make prove   the numbers that take longer: recipes over three seeds, divergence of the engine, kills"
 	@echo "make wheel   wheel and sdist in dist/"
 	@echo "make clean   remove .venv and caches"
 
@@ -35,6 +35,7 @@ prove: setup
 	$(BIN)/python bench/seeds.py flights --seeds 0 1 2
 	$(BIN)/python bench/seeds.py repairs --seeds 0 1 2
 	$(BIN)/python bench/engine_divergence.py
+	$(BIN)/python bench/kill_resume.py --kills 20
 
 wheel: setup
 	$(BIN)/hatchling build -d dist

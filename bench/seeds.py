@@ -1,6 +1,6 @@
 """Success of a recipe pooled over seeds: `python bench/seeds.py flights --seeds 0 1 2`. Prints JSON.
 
-Every seed is a run of its own in runs/RECIPE-SEED; finished runs are not repeated. Arms are pooled by adding
+Every seed is a run of its own in runs/RECIPE-SEED; finished runs are not repeated, broken-off ones go on. Arms are pooled by adding
 up their tasks: the interval is Wilson's on all of them, and `each` shows every seed.
 """
 
@@ -14,7 +14,10 @@ from typing import Any
 
 from renshu.evaluation import wilson
 from renshu.pipeline.recipe import find_recipe, read_recipe
+from renshu.pipeline.resume import resume_run
+from renshu.pipeline.run_folder import is_run
 from renshu.pipeline.train import out_folder, train_recipe
+from renshu.train.checkpoint import latest
 
 
 def summary_of(recipe: str, seed: int, overrides: list[str]) -> dict[str, Any]:
@@ -24,7 +27,10 @@ def summary_of(recipe: str, seed: int, overrides: list[str]) -> dict[str, Any]:
     folder = out_folder(settings, path.stem)
     if not (folder / "summary.json").is_file():
         print(f"{recipe}, seed {seed} → {folder}", file=sys.stderr)
-        train_recipe(settings, name=path.stem, base=path.parent, overwrite=True)
+        if is_run(folder) and latest(folder / "checkpoints").path is not None:
+            resume_run(folder)
+        else:
+            train_recipe(settings, name=path.stem, base=path.parent, overwrite=True)
     summary: dict[str, Any] = json.loads(Path(folder / "summary.json").read_text("utf-8"))
     return summary
 
