@@ -1,7 +1,7 @@
 """Success of a recipe pooled over seeds: `python bench/seeds.py flights --seeds 0 1 2`. Prints JSON.
 
-Every seed is a run of its own in runs/RECIPE-SEED; finished runs are not repeated, broken-off ones go on. Arms are pooled by adding
-up their tasks: the interval is Wilson's on all of them, and `each` shows every seed.
+Every seed is a run of its own in runs/RECIPE-SEED; finished runs are not repeated, broken-off ones go on.
+Arms are pooled by adding up their tasks: the interval is Wilson's on all of them; `each` is every seed.
 """
 
 from __future__ import annotations
