@@ -124,7 +124,7 @@ def names_used(environment: type[Environment]) -> set[str] | None:
     own = [
         value
         for owner in environment.__mro__
-        if not owner.__module__.startswith("renshu.envs.environment")
+        if owner.__module__ not in ("renshu.envs.environment", "renshu.envs.functions")
         for value in vars(owner).values()
         if isinstance(value, FunctionType)
     ]

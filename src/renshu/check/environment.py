@@ -34,7 +34,16 @@ from renshu.check.state import check_fields, check_repeats, check_shared, check_
 from renshu.check.tasks import canonical, check_alike, check_tasks
 from renshu.check.tools import check_tools
 from renshu.check.variants import check_variants
-from renshu.check.wording import Told, check_format, check_frame, check_leaks, check_names, last_words, tell
+from renshu.check.wording import (
+    Told,
+    check_format,
+    check_frame,
+    check_leaks,
+    check_names,
+    last_words,
+    sought_words,
+    tell,
+)
 from renshu.envs.contract import declared
 from renshu.envs.environment import Environment
 from renshu.envs.tasks import SPLITS, Split
@@ -140,8 +149,8 @@ def _played(stage: Stage, chosen: dict[Split, Sequence[Task]], told: Sequence[To
     solved = play_gold(stage, chosen)
     practised = [play for play in solved if play.split == "train"]
     full = bool(solved) and all(play.score is not None and play.score.success is not False for play in solved)
-    cheap = play_cheap(stage, told[:8], practised)
     texts = literals(environment, judges(environment))
+    cheap = play_cheap(stage, told[:8], practised, sought_words(list(texts), train))
     yield from check_turns(stage, solved)
     yield from check_tools_used(stage, solved)
     yield from check_hurried(stage, chosen)

@@ -9,12 +9,13 @@ from statistics import fmean
 from typing import Any
 
 from renshu.check.findings import Finding, found
-from renshu.check.plays import Play, Stage, cheap_policies
+from renshu.check.plays import Play, Stage, cheap_policies, saying
 from renshu.check.wording import Told, calls_of
 from renshu.types import Scored, Unscored
 
 CLOSE = 1e-9
 THOUGHTLESS = ("idle", "echo", "ramble")
+EVERY_WORD = "every word"  # of those that rewards look for: may be asked for, so that it weighs less
 KNOWING = ("gold", "hurried", "answer")  # policies that know the solution; all other plays are cheap
 
 
@@ -46,14 +47,20 @@ def distribution(plays: Sequence[Play]) -> list[PolicyLine]:
     return lines
 
 
-def play_cheap(stage: Stage, told: Sequence[Told], gold: Sequence[Play]) -> list[Play]:
-    """The cheap policies on the tasks, the gold's own call (of the same task) repeated among them."""
+def play_cheap(stage: Stage, told: Sequence[Told], gold: Sequence[Play], words: Sequence[str]) -> list[Play]:
+    """The cheap policies on the tasks, the gold's own call (of the same task) repeated among them.
+
+    words: what rewards look for; a policy says all of it.
+    """
     by_task = {play.task.id: play for play in gold}
     plays = []
     for one in told:
         own = by_task.get(one.task.id)
         calls = calls_of(own.trajectory) if own is not None and own.trajectory is not None else []
-        for name, script in cheap_policies(one.opening, one.task, calls[0] if calls else None).items():
+        policies = dict(cheap_policies(one.opening, one.task, calls[0] if calls else None))
+        if len(words) > 1:
+            policies[EVERY_WORD] = saying((), " ".join(words))
+        for name, script in policies.items():
             play = stage.play(name, "train", one.task, script)
             plays += [play] if play is not None else []
     return plays
@@ -165,7 +172,7 @@ def _cheap_rewards(gold: Sequence[Play], cheap: Sequence[Play]) -> Iterator[Find
         if mean > best + CLOSE and policy == "idle":
             yield found("reward_inverted", "rewards", what)
         elif mean >= best - CLOSE or math.isclose(mean, best):
-            yield found("reward_for_noise", "rewards", what)
+            yield found("reward_for_noise", "rewards", what, "warning" if policy == EVERY_WORD else None)
         elif policy in THOUGHTLESS and mean > 0:
             yield found("reward_for_nothing", "rewards", what)
 
@@ -177,6 +184,10 @@ def _cheap_successes(cheap: Sequence[Play]) -> Iterator[Finding]:
         if policy == "idle" and share > 0:
             yield found("idle_success", "@success", f"an empty answer passes {share:.0%} of the tasks")
         elif share > (0.2 if policy in THOUGHTLESS else 0.5):
-            yield found(
-                "success_for_nothing", "@success", f"policy {policy!r} passes {share:.0%} of the tasks"
-            )
+            what = f"policy {policy!r} passes {share:.0%} of the tasks"
+            if policy == EVERY_WORD:
+                yield found(
+                    "success_for_nothing", "@success", f"{what}: all possible answers at once", "warning"
+                )
+            else:
+                yield found("success_for_nothing", "@success", what)

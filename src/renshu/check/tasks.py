@@ -64,9 +64,9 @@ def _apart(tasks: Tasks) -> Iterator[Finding]:
 
 
 def check_alike(stage: Stage, tasks: Tasks, used: set[str] | None) -> Iterator[Finding]:
-    """Tasks that differ from those of train only in fields that nothing reads. used: the names that code reads.
+    """Tasks that differ from those of train only in fields that nothing reads. used: names in the code.
 
-    What is asked is compared, too: the fields may be read in ways that are not seen.
+    What is asked is compared, too: a field may be read in ways that are not seen. None: nothing is known.
     """
     if used is None or not tasks.train or not set(tasks.train[0].fields) - IDENTITY - used - {"prompt"}:
         return

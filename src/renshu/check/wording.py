@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from renshu.check.findings import Finding, found
+from renshu.check.gold import ANSWERS
 from renshu.check.plays import Play, Stage, replayed, saying
 from renshu.envs.moves import Call, Say
 from renshu.types import Message, Task, Trajectory
@@ -16,6 +17,7 @@ from renshu.types import Message, Task, Trajectory
 TAG = re.compile(r"(?<!\?P)(?<!\?)<\s*(/?)([A-Za-z][A-Za-z_]{1,24})\s*>")
 MARKUP = frozenset({"tool_call", "tool_response", "tools", "br", "im_start", "im_end", "module", "lambda"})
 GIVEAWAYS = ("answer", "expected", "solution", "gold", "correct", "hint", "secret", "truth", "答案", "解答")
+PLAIN = re.compile(r"[^\W_][\w' -]{0,19}")
 WORD = r"(?<![A-Za-z0-9_])"
 NAMED = re.compile(rf"{WORD}([A-Za-z]+(?:_[A-Za-z0-9]+)+)(?![A-Za-z0-9_])")
 CALLED = re.compile(rf"{WORD}([A-Za-z]\w{{2,}})\((?=[^)]*\))")
@@ -218,6 +220,13 @@ def _in_opening(one: Told, answer: str) -> bool:
 
 def _word(answer: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def sought_words(texts: Sequence[str], tasks: Sequence[Task]) -> list[str]:
+    """Words that a reward may look for: short texts in its code, the answers of tasks where they are few."""
+    answers = {str(task.fields[key]) for task in tasks for key in ANSWERS if key in task.fields}
+    few = sorted(answers) if 2 * len(answers) <= len(tasks) else []
+    return [text for text in dict.fromkeys([*texts, *few]) if PLAIN.fullmatch(text)]
 
 
 def calls_of(trajectory: Trajectory) -> list[Call]:

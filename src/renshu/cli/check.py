@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from renshu.pipeline.check import CheckReport
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-SHOWN = ("gold", "answer", "hurried", "idle", "echo", "ramble", "random calls", "one call repeated")
+SHOWN = (
+    "gold",
+    "answer",
+    "hurried",
+    "idle",
+    "echo",
+    "ramble",
+    "random calls",
+    "every word",
+    "one call repeated",
+)
 
 
 def check(
