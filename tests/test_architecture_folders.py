@@ -14,7 +14,7 @@ import renshu
 
 SOURCE = Path(renshu.__file__).parent
 ORDER = (
-    *(
+    *[
         "errors",
         "types",
         "seeding",
@@ -26,8 +26,9 @@ ORDER = (
         "engines",
         "rewards",
         "envs",
-    ),
-    *("algorithms", "rollout", "train", "evaluation", "check", "report", "pipeline", "serve", "cli"),
+        "algorithms",
+    ],
+    *["rollout", "train", "evaluation", "check", "report", "pipeline", "handover", "serve", "cli"],
 )
 FORBIDDEN = {"train": {"envs", "engines", "rollout"}}  # the pipeline hands these to the loop
 DATA_ONLY = {"recipes"}

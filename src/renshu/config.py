@@ -153,6 +153,11 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     return data
 
 
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """Settings as YAML, in their order; `load_yaml` reads the same."""
+    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
+
+
 def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """A copy of `data` with each `path.to.key=value` set; values are read as YAML.
 

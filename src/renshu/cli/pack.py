@@ -17,7 +17,7 @@ def pack(
 ) -> None:
     """Hand a run over: one archive with weights, environment, recipe, versions, report and card."""
     from renshu.cli.common import quiet
-    from renshu.pipeline.pack import pack as pack_run
+    from renshu.handover.pack import pack as pack_run
 
     quiet()
     packed = pack_run(run, out, allow=allow or ())

@@ -24,8 +24,8 @@ def reproduce(
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher
-    from renshu.pipeline.reproduce import open_bundle
-    from renshu.pipeline.reproduce import reproduce as train_again
+    from renshu.handover.reproduce import reproduce as train_again
+    from renshu.handover.unpack import open_bundle
 
     quiet()
     folder = open_bundle(bundle, out, trust=trust)

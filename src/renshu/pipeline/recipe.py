@@ -10,12 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from renshu.algorithms.grpo import GrpoConfig
 from renshu.algorithms.sft import SftConfig
-from renshu.config import StrictModel, apply_overrides, apply_preset, load_yaml
+from renshu.config import StrictModel, apply_overrides, apply_preset, dump_yaml, load_yaml
 from renshu.errors import ConfigError
 from renshu.evaluation.samples import Tries
 from renshu.models import ModelSettings
@@ -172,4 +171,4 @@ def read_recipe(name: str, overrides: Sequence[str] = (), *, preset: str | None 
 def dump_recipe(recipe: Recipe) -> str:
     """The recipe as YAML with every default written out but "none"; reading it gives the same recipe."""
     data: dict[str, Any] = recipe.model_dump(mode="json", exclude_none=True)
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+    return dump_yaml(data)

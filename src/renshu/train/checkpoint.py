@@ -48,7 +48,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         sizes = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in files}
         for file in files:
             _flush(file)
-        (temporary / MARKER).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+        (temporary / MARKER).write_text(marker_text(sizes), encoding="utf-8")
         _flush(temporary / MARKER)
         _flush(temporary)
         if path.exists():
@@ -89,6 +89,11 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def marker_text(sizes: Mapping[str, int]) -> str:
+    """What the marker of a complete folder says: the size of every file in it."""
+    return json.dumps(sizes, indent=1)
 
 
 def is_complete(path: Path) -> bool:

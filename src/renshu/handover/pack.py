@@ -18,19 +18,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from renshu.config import load_yaml
+from renshu.config import dump_yaml, load_yaml
 from renshu.errors import ConfigError, DataError
+from renshu.handover.bundle import CODE_FOLDER, MODEL_FILES, write_bundle
+from renshu.handover.card import card
+from renshu.handover.lock import lock_text
+from renshu.handover.secrets import find_secrets
 from renshu.models.get import KNOWN
 from renshu.models.load import ORIGIN
-from renshu.pipeline.bundle import CODE_FOLDER, MODEL_FILES, write_bundle
-from renshu.pipeline.card import card
-from renshu.pipeline.lock import lock_text
 from renshu.pipeline.run_folder import RunFolder, is_run
-from renshu.pipeline.secrets import find_secrets
 from renshu.pipeline.sources import sources_of
-from renshu.train.checkpoint import MARKER, is_complete
+from renshu.train.checkpoint import MARKER, is_complete, marker_text
 
 MODEL = "model"  # the name of a packed base model, in the archive's recipe and folder
 FINAL = "checkpoints/final"
@@ -104,7 +102,7 @@ def _files(run: RunFolder) -> dict[str, bytes | Path]:
     if base is not None:
         files |= {f"{MODEL}/{path.name}": path for path in _model_files(base)}
     texts = {
-        "recipe.resolved.yaml": yaml.safe_dump(packed, sort_keys=False, allow_unicode=True, width=110),
+        "recipe.resolved.yaml": dump_yaml(packed),
         "provenance.json": _json({**provenance, "base": CODE_FOLDER, "model": packed["model"]["name"]}),
         "summary.json": _json(summary),
         "lock.txt": lock_text(provenance),
@@ -150,48 +148,19 @@ def _final(folder: Path, base: Path | None, name: str) -> dict[str, bytes | Path
     """The kept weights. Where an adapter names its base by a path of this machine, `name` replaces it."""
     files: dict[str, bytes | Path] = {f"{FINAL}/{path.name}": path for path in _model_files(folder)}
     if base is not None and (folder / ORIGIN).is_file():
-        files[f"{FINAL}/{ORIGIN}"] = _origin_text(folder, name)
+        files[f"{FINAL}/{ORIGIN}"] = origin_text(folder, name)
     if (config := folder / "adapter_config.json").is_file():
         record = json.loads(config.read_text("utf-8"))
         files[f"{FINAL}/{config.name}"] = _json({**record, "base_model_name_or_path": name}).encode()
-    files[f"{FINAL}/{MARKER}"] = marker_text({name: _size(content) for name, content in files.items()})
+    sizes = {Path(name).name: _size(content) for name, content in files.items()}
+    files[f"{FINAL}/{MARKER}"] = marker_text(sizes).encode()
     return files
 
 
-def _origin_text(folder: Path, model: str) -> bytes:
+def origin_text(folder: Path, model: str) -> bytes:
     """The record beside an adapter, with another place for its base."""
     record = json.loads((folder / ORIGIN).read_text("utf-8"))
     return (json.dumps({**record, "model": model}) + "\n").encode()
-
-
-def marker_text(sizes: dict[str, int]) -> bytes:
-    """The marker of a complete checkpoint: the size of every file, by its bare name."""
-    return json.dumps({Path(name).name: size for name, size in sizes.items()}, indent=1).encode()
-
-
-def localise(folder: Path) -> None:
-    """Make an unpacked archive a run of this machine: paths that must be absolute become so."""
-    run, model = RunFolder(folder), (folder / MODEL).resolve()
-    run.write_json("provenance.json", {**run.read_json("provenance.json"), "base": str(_code(folder))})
-    recipe = load_yaml(folder / "recipe.resolved.yaml")
-    settings = recipe.get("model")
-    if not isinstance(settings, dict) or settings.get("name") != MODEL or not model.is_dir():
-        return
-    settings["name"] = str(model)
-    run.write_text(
-        "recipe.resolved.yaml", yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=110)
-    )
-    final = folder / FINAL
-    if (final / ORIGIN).is_file():
-        (final / ORIGIN).write_bytes(_origin_text(final, str(model)))
-        sizes = {path.name: path.stat().st_size for path in final.iterdir() if path.name != MARKER}
-        (final / MARKER).write_bytes(marker_text(sizes))
-
-
-def _code(folder: Path) -> Path:
-    code = (folder / CODE_FOLDER).resolve()
-    code.mkdir(exist_ok=True)  # of a built-in environment there is no source
-    return code
 
 
 def _size(content: bytes | Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from renshu.errors import ConfigError, DataError, RenshuError
-from renshu.pipeline.bundle import unpack
-from renshu.pipeline.lock import version_differences
-from renshu.pipeline.pack import FINAL, localise
+from renshu.errors import ConfigError, DataError
+from renshu.handover.bundle import CODE_FOLDER
+from renshu.handover.lock import version_differences
+from renshu.handover.pack import FINAL
 from renshu.pipeline.provenance import differences
 from renshu.pipeline.recipe import Recipe, read_recipe
 from renshu.pipeline.run_folder import RunFolder
@@ -46,37 +45,6 @@ class Reproduction:
         return not self.odd
 
 
-def open_bundle(path: str | Path, out: str | Path | None = None, *, trust: bool = False) -> Path:
-    """Unpack an archive that `renshu pack` made: a run folder, which `load_agent` and every verb take.
-
-    out: a new folder; default: the archive's name. No code runs. Raises DataError for an archive that is not
-    sound, or whose model brings code of its own, unless `trust`.
-    """
-    path = Path(path)
-    name = path.name.removesuffix(".zip").removesuffix(".renshu")
-    folder = Path(out) if out is not None else Path(name)
-    if folder.resolve() == path.resolve():
-        raise ConfigError(f"{folder} is the bundle itself: choose another place with --out")
-    unpack(path, folder)
-    try:
-        _settle(folder, trust)
-    except RenshuError:
-        shutil.rmtree(folder)
-        raise
-    except (OSError, AttributeError, TypeError, ValueError, KeyError) as error:
-        shutil.rmtree(folder)
-        raise DataError(f"{path} is refused: its files are not those of a run: {error}") from None
-    return folder
-
-
-def _settle(folder: Path, trust: bool) -> None:
-    localise(folder)
-    if _recipe(folder).model.trust_remote_code and not trust:
-        raise DataError(
-            "the bundle's model brings Python code of its own: pass --trust if you trust its maker"
-        )
-
-
 def reproduce(folder: Path, trust: Trust, watcher: Watcher | None = None) -> Reproduction:
     """Train the run of an unpacked archive again, with its own threads, and compare.
 
@@ -85,10 +53,10 @@ def reproduce(folder: Path, trust: Trust, watcher: Watcher | None = None) -> Rep
     watcher = watcher or Watcher()
     recipe, run = _recipe(folder), RunFolder(folder)
     code = sorted(
-        p.relative_to(folder).as_posix() for p in (folder / "source").rglob("*") if p.suffix == ".py"
+        p.relative_to(folder).as_posix() for p in (folder / CODE_FOLDER).rglob("*") if p.suffix == ".py"
     )
     if not trust(code):
-        raise ConfigError(f"nothing was run: look at the code in {folder / 'source'}, then pass --trust")
+        raise ConfigError(f"nothing was run: look at the code in {folder / CODE_FOLDER}, then pass --trust")
     lock = folder / "lock.txt"
     for difference in version_differences(lock.read_text("utf-8") if lock.is_file() else ""):
         watcher.noted(f"other version: {difference}")
@@ -97,7 +65,7 @@ def reproduce(folder: Path, trust: Trust, watcher: Watcher | None = None) -> Rep
         update={"out": str(folder / AGAIN), "threads": recipe.threads or record.get("threads")}
     )
     name = str(run.read_json("summary.json").get("recipe", "run"))
-    second = train_recipe(again, name=name, base=folder / "source", watcher=watcher)
+    second = train_recipe(again, name=name, base=folder / CODE_FOLDER, watcher=watcher)
     now = RunFolder(second).read_json("provenance.json")
     for difference in differences(record, now):
         if not difference.startswith(ELSEWHERE):

@@ -49,7 +49,7 @@ def write_bundle(path: Path, files: Mapping[str, bytes | Path]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def unpack(path: Path, folder: Path) -> None:
+def extract(path: Path, folder: Path) -> None:
     """Unpack an archive to `folder`, which must be new or empty, and appears only if all of it is sound.
 
     Raises DataError for an archive that is damaged, was changed, or reaches beyond its folder.

@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 import renshu
 from renshu.cli import main
 from renshu.errors import ConfigError, DataError
-from renshu.pipeline.bundle import write_bundle
-from renshu.pipeline.lock import lock_text, version_differences
-from renshu.pipeline.pack import pack
+from renshu.handover.bundle import write_bundle
+from renshu.handover.lock import lock_text, version_differences
+from renshu.handover.pack import pack
+from renshu.handover.reproduce import reproduce
+from renshu.handover.unpack import open_bundle
 from renshu.pipeline.recipe import read_recipe
-from renshu.pipeline.reproduce import open_bundle, reproduce
 from renshu.pipeline.train import train_recipe
 from renshu.types import Message, Stop
 from tiny_models import qwen_template, save_tiny_model
@@ -269,8 +270,8 @@ def test_other_weights_are_told_with_exit_code_1(bundle, tmp_path, monkeypatch, 
     assert len(result.odd) == 1
     assert result.odd[0].startswith(f"model.safetensors/{name}: largest difference 0.5")
 
-    monkeypatch.setattr("renshu.pipeline.reproduce.open_bundle", lambda *_, **__: folder)
-    monkeypatch.setattr("renshu.pipeline.reproduce.reproduce", lambda *_: result)
+    monkeypatch.setattr("renshu.handover.unpack.open_bundle", lambda *_, **__: folder)
+    monkeypatch.setattr("renshu.handover.reproduce.reproduce", lambda *_: result)
     monkeypatch.setattr(sys, "argv", ["renshu", "reproduce", str(bundle), "--trust"])
     with pytest.raises(SystemExit) as ended:
         main()

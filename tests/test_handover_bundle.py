@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from renshu.errors import DataError
-from renshu.pipeline.bundle import unpack
-from renshu.pipeline.secrets import find_secrets
+from renshu.handover.bundle import extract
+from renshu.handover.secrets import find_secrets
 
 # --- secrets: every value is put together here, so that no scanner takes this file for a leak
 
@@ -92,7 +92,7 @@ NAMES = [
 def test_names_that_reach_out_are_refused(name, tmp_path):
     path = archive_of(tmp_path / "b.zip", (entry(name), b"x"))
     with pytest.raises(DataError, match="is refused"):
-        unpack(path, tmp_path / "in" / "out")
+        extract(path, tmp_path / "in" / "out")
     assert not (tmp_path / "in" / "out").exists()
     assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {"b.zip"}
 
@@ -128,7 +128,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(tmp_path):
     (tmp_path / "in").mkdir()
     for name, path in hostile(tmp_path / "in").items():
         with pytest.raises(DataError, match="is refused"):
-            unpack(path, tmp_path / "out" / name)
+            extract(path, tmp_path / "out" / name)
         assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()], name
     with pytest.raises(DataError, match="no such file"):
-        unpack(tmp_path / "nowhere.zip", tmp_path / "out" / "x")
+        extract(tmp_path / "nowhere.zip", tmp_path / "out" / "x")

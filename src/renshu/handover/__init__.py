@@ -1,0 +1,1 @@
+"""A finished run for others: packed as one archive, unpacked with care, trained again."""
