@@ -23,6 +23,8 @@ NAMED = re.compile(rf"{WORD}([A-Za-z]+(?:_[A-Za-z0-9]+)+)(?![A-Za-z0-9_])")
 CALLED = re.compile(rf"{WORD}([A-Za-z]\w{{2,}})\((?=[^)]*\))")
 QUOTED = re.compile(r"`([A-Za-z]\w{2,})(?:\([^`]*\))?`")
 SPOKEN = re.compile(r"(?i)\b(?:the|use|using|call|with)\s+([A-Za-z]\w{3,})\s+tool\b")
+VALUE_BEGINS = re.compile(r"(?:\w+(?:[-./@_,+]|://)|\d+:)*\w*$")
+VALUE_ENDS = re.compile(r"^\w*(?:(?:[-./@_,+]|:(?=\d))\w+)*")
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,16 @@ def check_frame(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
 
 
 def _around(texts: Sequence[str]) -> tuple[str, str]:
-    """What all the texts begin and end with, in whole words; nothing where fewer than three differ."""
+    """What all the texts begin and end with; nothing where fewer than three differ.
+
+    Never a part of the answer itself: dates of one year, numbers like `L-1234`, addresses of one host.
+    """
     different = list(dict.fromkeys(texts))
     if len(different) < 3:
         return "", ""
-    head = re.sub(r"\w+$", "", _begin(different))
+    head = VALUE_BEGINS.sub("", _begin(different))
     rest = [text[len(head) :][::-1] for text in different]
-    return head, re.sub(r"^\w+", "", _begin(rest)[::-1])
+    return head, VALUE_ENDS.sub("", _begin(rest)[::-1])
 
 
 def _begin(texts: Sequence[str]) -> str:
