@@ -196,9 +196,15 @@ def _source(function: Callable[..., Any]) -> Iterator[ast.AST]:
 
 
 def _uncalled(function: FunctionType, environment: type[Environment]) -> list[str]:
-    """Functions whose truth is asked instead of their result: `if self.solved`."""
+    """Functions whose truth is asked instead of their result: `if self.solved`.
+
+    Not those that are called beside it, which may well be missing: `judge and judge(text)`.
+    """
     asked: list[ast.expr] = []
+    called: set[str] = set()
     for node in _source(function):
+        if isinstance(node, ast.Call):
+            called.add(ast.unparse(node.func))
         if isinstance(node, ast.If | ast.IfExp | ast.While):
             asked.append(node.test)
         elif isinstance(node, ast.BoolOp):
@@ -207,7 +213,8 @@ def _uncalled(function: FunctionType, environment: type[Environment]) -> list[st
             asked.append(node.operand)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool":
             asked += node.args
-    return list(dict.fromkeys(ast.unparse(node) for node in asked if _is_method(node, function, environment)))
+    names = [ast.unparse(node) for node in asked if _is_method(node, function, environment)]
+    return [name for name in dict.fromkeys(names) if name not in called]
 
 
 def _is_method(node: ast.expr, function: FunctionType, environment: type[Environment]) -> bool:
