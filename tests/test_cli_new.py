@@ -180,7 +180,7 @@ def test_the_verb_says_what_comes_next(tmp_path, monkeypatch, capsys):
     assert not ended.value.code
     out = capsys.readouterr().out.replace("\\", "/").splitlines()
     assert out[-3:] == [
-        "  renshu play desk/desk.py:Desk",
+        "  renshu play desk/recipe.yaml",
         "  renshu check desk/recipe.yaml",
         "  renshu train desk/recipe.yaml",
     ]

@@ -14,12 +14,11 @@ def new(
     dir: Annotated[Path, typer.Option("--dir", help="Where the new folder goes.")] = Path(),
 ) -> None:
     """Write a folder with an environment, recipe, cases and test that run as they are."""
-    from renshu.pipeline.new import class_name, write_new
+    from renshu.pipeline.new import write_new
 
     folder = write_new(name, dir, language)
     for path in sorted(folder.iterdir()):
         print(path)
     print("Next:")
-    print(f"  renshu play {folder / name}.py:{class_name(name)}")
-    print(f"  renshu check {folder / 'recipe.yaml'}")
-    print(f"  renshu train {folder / 'recipe.yaml'}")
+    for verb in ("play", "check", "train"):
+        print(f"  renshu {verb} {folder / 'recipe.yaml'}")
