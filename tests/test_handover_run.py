@@ -126,7 +126,9 @@ def test_the_bundle_holds_what_the_run_needs_and_no_more(run, bundle):
 
 
 def test_packing_twice_gives_the_same_bytes(run, bundle, tmp_path):
-    assert pack(run, tmp_path / "again.zip").path.read_bytes() == bundle.read_bytes()
+    again = pack(run, tmp_path / "again.zip")
+    assert again.path.read_bytes() == bundle.read_bytes()
+    assert again.changed == ()
     with pytest.raises(ConfigError, match="is there already"):
         pack(run, bundle)
 
@@ -191,6 +193,7 @@ def test_a_run_with_secrets_is_not_packed(run, tmp_path):
         assert not list(tmp_path.iterdir())
         packed = pack(run, tmp_path / "leak.zip", allow=["source/names.json", "source/.env"])
         assert len(packed.allowed) == 2
+        assert packed.changed == (".env", "bell.py", "names.json")
         with pytest.raises(ConfigError, match="no such file in the bundle"):
             pack(run, tmp_path / "more.zip", allow=["source/names.json", "source/.env", "nowhere"])
     finally:

@@ -177,6 +177,9 @@ def test_what_has_changed_since_is_not_read_from_files(copy, tmp_path, no_model)
     (tmp_path / "bell.py").write_text(ECHO.replace('"ding"', '"dong"'), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"the environment is not the one of its run, or has changed since"):
         compare_targets([f"{copy}:warm-up"], env=f"{tmp_path}/bell.py:Bell")
+    (tmp_path / "bell.py").write_text(ECHO + "\nclass Gong(Bell): pass\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"the environment is not the one of its run"):
+        compare_targets([f"{copy}:warm-up"], env=f"{tmp_path}/bell.py:Gong")
     change(copy / "evaluation/warm-up.jsonl", '"content": "go"', '"content": "come"')
     with pytest.raises(ConfigError, match=r"task draw/test/0 has changed since"):
         compare_targets([f"{copy}:warm-up"])

@@ -312,14 +312,14 @@ def test_h08_template_and_ids_of_the_kept_model_are_those_it_was_trained_with(un
 
 def test_a_changed_environment_is_refused_and_can_be_forced(copy):
     source = copy.parent / "bell.py"
-    source.write_text(source.read_text().replace('"ding"', '"dong"'))
-    with pytest.raises(
-        ConfigError, match=r"something has changed .*\(environment_source: \w{12}, now \w{12}\)"
-    ):
+    source.write_text(source.read_text().replace('"ding"', '"dong"') + "\nimport chime\n")
+    (copy.parent / "chime.py").write_text("")
+    changed = r"\(source bell.py: \w{12}, now \w{12}; source chime.py: none, now e3b0c44298fc\)"
+    with pytest.raises(ConfigError, match=f"something has changed .*{changed}"):
         resume_run(copy)
     resume_run(copy, force=True)
     (finding,) = [json.loads(line) for line in (copy / "findings.jsonl").open()]
-    assert finding["text"].startswith("resumed at step 2 of warm-up although something had changed: env")
+    assert finding["text"].startswith("resumed at step 2 of warm-up although something had changed: sou")
     assert (copy / "summary.json").is_file()
 
 

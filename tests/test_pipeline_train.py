@@ -130,7 +130,7 @@ def test_provenance_names_versions_and_hashes(run):
 
     record = json.loads((run / "provenance.json").read_text("utf-8"))
     assert record["torch"].startswith("2.")
-    assert record["environment_source"] == hashlib.sha256(ECHO.encode()).hexdigest()
+    assert record["source bell.py"] == hashlib.sha256(ECHO.encode()).hexdigest()
     assert record["threads"] >= 1
 
 

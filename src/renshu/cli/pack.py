@@ -23,6 +23,8 @@ def pack(
     packed = pack_run(run, out, allow=allow or ())
     for warning in packed.allowed:
         print(f"allowed: {warning}")
+    if packed.changed:
+        print(f"changed since the run, whose numbers are of the earlier code: {', '.join(packed.changed)}")
     for name in packed.files:
         print(f"  {name}")
     print(f"{packed.path}: {len(packed.files)} files, {packed.path.stat().st_size:,} bytes")

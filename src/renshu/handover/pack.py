@@ -27,7 +27,7 @@ from renshu.handover.secrets import find_secrets
 from renshu.models.get import KNOWN
 from renshu.models.load import ORIGIN
 from renshu.pipeline.run_folder import RunFolder, is_run
-from renshu.pipeline.sources import sources_of
+from renshu.pipeline.sources import source_record, sources_of
 from renshu.train.checkpoint import MARKER, is_complete, marker_text
 
 MODEL = "model"  # the name of a packed base model, in the archive's recipe and folder
@@ -36,11 +36,14 @@ FINAL = "checkpoints/final"
 
 @dataclass(frozen=True)
 class Packed:
-    """path: of the archive. files: in it. allowed: warnings about what was let pass."""
+    """path: of the archive. files: in it. allowed: warnings about what was let pass. changed: files of the
+    environment that are no longer as they were in the run, whose numbers are then of others.
+    """
 
     path: Path
     files: tuple[str, ...]
     allowed: tuple[str, ...]
+    changed: tuple[str, ...]
 
 
 def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[str] = ()) -> Packed:
@@ -73,7 +76,13 @@ def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[s
     if path.exists():
         raise ConfigError(f"{path} is there already: choose another name with --out, or remove it")
     write_bundle(path, files)
-    return Packed(path, tuple(sorted(files)), tuple(str(secret) for secret in found))
+    return Packed(path, tuple(sorted(files)), tuple(map(str, found)), tuple(_changed(run)))
+
+
+def _changed(run: RunFolder) -> list[str]:
+    record, recipe = run.read_json("provenance.json"), load_yaml(run.path / "recipe.resolved.yaml")
+    now = source_record(str(recipe["env"]), Path(str(record.get("base", ""))))
+    return [name.removeprefix("source ") for name, value in now.items() if record.get(name) != value]
 
 
 def _finished(folder: Path) -> RunFolder:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from renshu.envs import Environment, Interaction
 from renshu.errors import ConfigError, DataError, InfrastructureError
@@ -15,8 +16,8 @@ from renshu.evaluation.records import message_record, read_records
 from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.arms import BEFORE, Arm
+from renshu.pipeline.environments import split_name
 from renshu.pipeline.preflight import check_prompts
-from renshu.pipeline.provenance import environment_source
 from renshu.pipeline.watch import Watcher
 from renshu.types import Task
 
@@ -25,11 +26,14 @@ from renshu.types import Task
 class Bench:
     """The tasks and settings that all arms of a comparison share.
 
+    sources: of the environment, as `source_record` has them; class_name: as it was named, "" if it was not.
     timed: seconds are wanted, which no file has: arms are played wherever they can be. notes: what a reader
     should know, as it comes up.
     """
 
     environment: type[Environment]
+    sources: Mapping[str, str]
+    class_name: str
     tasks: Sequence[Task]
     max_tokens: int
     at_once: int
@@ -103,8 +107,7 @@ class Bench:
             return f"it was measured with max_tokens {settings.max_tokens}, not {self.max_tokens}", None
         if tries is not None and settings.samples != tries:
             return f"it has no {tries.k} samples of each task at temperature {tries.temperature:g}", None
-        source = arm.run.read_json("provenance.json").get("environment_source")
-        if source != environment_source(self.environment):
+        if not self._same_environment(arm.run.read_json("provenance.json")):
             return "the environment is not the one of its run, or has changed since", None
         try:
             if other := self._other_tasks(arm, arm.log):
@@ -112,6 +115,12 @@ class Bench:
             return "", read_result(arm.name, arm.log, tries).first(len(self.tasks))
         except DataError as error:
             return str(error), None
+
+    def _same_environment(self, record: Mapping[str, Any]) -> bool:
+        """Whether a run with this provenance was played in this environment, as it is now."""
+        sources = {key: value for key, value in record.items() if key.startswith("source ")}
+        named = {self.class_name, split_name(str(record.get("environment", "")))[1]} - {""}
+        return sources == self.sources and len(named) < 2
 
     def _other_tasks(self, arm: Arm, log: Path) -> str | None:
         """Why the episodes on file are not of these tasks, or None if they are."""

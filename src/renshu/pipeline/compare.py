@@ -10,16 +10,17 @@ import yaml
 
 from renshu.config import load_yaml
 from renshu.engines import Sampling
-from renshu.envs import Environment, Interaction, require_env
+from renshu.envs import Interaction, require_env
 from renshu.errors import ConfigError, ContextOverflow, DataError, ModelError
 from renshu.evaluation import Outcome, Prices, Result, Tries, compare, repeated, verdicts
 from renshu.evaluation.records import outcome_record
 from renshu.pipeline.arms import Arm, find_arms
 from renshu.pipeline.bench import Bench
-from renshu.pipeline.environments import load_environment
+from renshu.pipeline.environments import load_environment, split_name
 from renshu.pipeline.finished import environment_for, numbered_task
 from renshu.pipeline.recipe import EvaluationSettings
 from renshu.pipeline.run_folder import RunFolder
+from renshu.pipeline.sources import source_record
 from renshu.pipeline.watch import Watcher
 from renshu.rollout import collect
 from renshu.seeding import stable_hash
@@ -136,11 +137,14 @@ def _bench(
     recipe = next((arm.recipe for arm in arms if arm.recipe is not None), None)
     settings = recipe.eval if recipe is not None else EvaluationSettings()
     count = tasks or settings.tasks
-    environment = _environment(arms, env, count)
+    place, base = (env, Path()) if env is not None else _common_environment(arms, count)
+    environment = load_environment(place, base)
     require_env(environment)
     assert environment.tasks is not None
     return Bench(
         environment,
+        source_record(place, base),
+        split_name(place)[1],
         environment.tasks.split("test")[:count],
         max_tokens or settings.max_tokens,
         settings.at_once,
@@ -150,33 +154,30 @@ def _bench(
     )
 
 
-def _environment(arms: Sequence[Arm], env: str | None, count: int) -> type[Environment]:
-    """The environment named, else that of the runs. Raises ConfigError if these differ in their tasks."""
-    if env is not None:
-        return load_environment(env)
+def _common_environment(arms: Sequence[Arm], count: int) -> tuple[str, Path]:
+    """Name and base of the runs' environment. Raises ConfigError if they differ in their tasks."""
     runs = {arm.place: arm for arm in arms if arm.recipe is not None and arm.run is not None}
     if not runs:
         assert arms[0].target is not None
-        return environment_for(arms[0].target, None)  # refuses: a model has no environment
-    first, *others = runs.values()
-    environment = _own_environment(first)
-    for other in others:
-        if _test_tasks(_own_environment(other), count) != _test_tasks(environment, count):
+        environment_for(arms[0].target, None)  # refuses: a model has no environment
+    first, *others = map(_own_environment, runs.values())
+    for place, other in zip(list(runs)[1:], others, strict=True):
+        if _test_tasks(*other, count) != _test_tasks(*first, count):
             raise ConfigError(
-                f"{first.place} and {other.place} were measured on other tasks than each other: name the "
+                f"{next(iter(runs))} and {place} were measured on other tasks than each other: name the "
                 "environment that all arms should play with --env"
             )
-    return environment
+    return first
 
 
-def _own_environment(arm: Arm) -> type[Environment]:
+def _own_environment(arm: Arm) -> tuple[str, Path]:
     assert arm.recipe is not None
     assert arm.run is not None
-    base = str(arm.run.read_json("provenance.json").get("base", ""))
-    return load_environment(arm.recipe.env, base)
+    return arm.recipe.env, Path(str(arm.run.read_json("provenance.json").get("base", "")))
 
 
-def _test_tasks(environment: type[Environment], count: int) -> list[tuple[str, dict[str, Any]]]:
+def _test_tasks(env: str, base: Path, count: int) -> list[tuple[str, dict[str, Any]]]:
+    environment = load_environment(env, base)
     require_env(environment)
     assert environment.tasks is not None
     return [(task.id, dict(task.fields)) for task in environment.tasks.split("test")[:count]]

@@ -34,7 +34,7 @@ def load_environment(name: str, base: str | Path = ".") -> type[Environment]:
     base: the folder that a relative file is looked up in, usually the recipe's. Loading runs the file's code.
     Raises ConfigError that says what was found instead.
     """
-    place, attribute = split_name(BUILT_IN.get(name, name))
+    place, attribute = split_name(name)
     is_file = place.endswith(".py")
     if not attribute and not is_file:
         known = ", ".join(BUILT_IN)
@@ -55,7 +55,11 @@ def load_environment(name: str, base: str | Path = ".") -> type[Environment]:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Place and attribute; the colon behind a drive letter (`C:\\work\\desk.py:Desk`) separates nothing."""
+    """Place and attribute of a recipe's `env`, built in or not; "" where it names no class.
+
+    The colon behind a drive letter (`C:\\work\\desk.py:Desk`) separates nothing.
+    """
+    name = BUILT_IN.get(name, name)
     place, _, attribute = name.rpartition(":")
     return (place, attribute) if place and not name.endswith(".py") else (name, "")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import platform
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,21 +13,18 @@ from typing import Any
 
 import torch
 
-from renshu.envs import Environment
 from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent
 from renshu.pipeline.recipe import Recipe, dump_recipe
+from renshu.pipeline.sources import source_record, sum_of
 
 PACKAGES = ("renshu", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
-
 
 # What may differ between the two halves of a run: they say when, where and on what it was played.
 CIRCUMSTANCES = ("started", "base", "machine", "threads")
 
 
-def provenance(
-    recipe: Recipe, name: str, environment: type[Environment], agent: Agent, base: Path
-) -> dict[str, Any]:
+def provenance(recipe: Recipe, name: str, agent: Agent, base: Path) -> dict[str, Any]:
     """Everything that must be equal for two runs to be comparable, as flat JSON. name: of the recipe."""
     record: dict[str, Any] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -47,11 +42,11 @@ def provenance(
         "trainable": sum(p.numel() for p in agent.loaded.model.parameters() if p.requires_grad),
         "template": agent.chat.fingerprint,
         "environment": recipe.env,
-        "environment_source": environment_source(environment),
+        **source_record(recipe.env, base),
     }
     for stage in recipe.stages:
         if stage.sft is not None and stage.sft.data is not None:
-            record[f"data of {stage.name}"] = _hash(base / stage.sft.data)
+            record[f"data of {stage.name}"] = sum_of(base / stage.sft.data)
     return record
 
 
@@ -70,24 +65,8 @@ def _short(value: Any) -> str:
     return "none" if value in (None, "") else str(value)[:12]
 
 
-def environment_source(environment: type[Environment]) -> str:
-    """SHA-256 of the file that defines the environment, "" if there is none."""
-    return _hash(_source_file(environment))
-
-
 def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _source_file(environment: type[Environment]) -> Path | None:
-    module = sys.modules.get(environment.__module__)
-    name = inspect.getsourcefile(module) if module is not None else None
-    return Path(name) if name else None
-
-
-def _hash(path: Path | None) -> str:
-    """SHA-256 of a file, "" if there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else ""

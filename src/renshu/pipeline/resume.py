@@ -35,7 +35,7 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
         torch.set_num_threads(int(record["threads"]))  # sums depend on it
         recipe = read_recipe(str(run.path / "recipe.resolved.yaml"))
         prepared = prepare(recipe, name=str(record["recipe"]), base=str(record["base"]))
-        now = provenance(recipe, prepared.name, prepared.environment, prepared.agent, prepared.base)
+        now = provenance(recipe, prepared.name, prepared.agent, prepared.base)
         changed = differences(record, now)
         if changed and not force:
             raise ConfigError(

@@ -1,8 +1,13 @@
-"""Which files a recipe needs: the environment's own code, the modules beside it, the data they name."""
+"""Which files an environment is made of: its own code, the modules beside it, the data that they name.
+
+A run records what they hold; an archive carries them.
+"""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import importlib.util
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -43,12 +48,37 @@ def sources_of(recipe: Mapping[str, Any], base: Path) -> Sources:
         home = (base / place).resolve().parent
         root = base if home.is_relative_to(base) else home
         inside = take(place, "env")
-        for path in _used(home / Path(place).name, home):
+        for path in environment_files(place, base).values():
             _add(files, path, root)
         result["env"] = f"{inside}:{attribute}" if attribute else inside
     for holder, key, what in _paths(result):
         holder[key] = take(holder[key], what)
     return Sources(files, result)
+
+
+def environment_files(env: str, base: Path) -> dict[str, Path]:
+    """The files that the environment of a recipe in `base` is made of, by their names, the same wherever its
+    folder lies. Of what is built in, or of a package, the module alone: its version tells the rest.
+    """
+    place, _ = split_name(env)
+    if place.endswith(".py"):
+        path = (base / place).resolve()
+        return {file.relative_to(path.parent).as_posix(): file for file in _used(path, path.parent)}
+    spec = importlib.util.find_spec(place)
+    return {place: Path(spec.origin)} if spec is not None and spec.origin is not None else {}
+
+
+def source_record(env: str, base: Path) -> dict[str, str]:
+    """SHA-256 of each of `environment_files`, as a run's provenance has them: `{"source desk.py": …}`."""
+    return {f"source {name}": sum_of(path) for name, path in sorted(environment_files(env, base).items())}
+
+
+def sum_of(path: Path) -> str:
+    """SHA-256 of a file, "" if there is none."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _add(files: dict[str, Path], path: Path, root: Path) -> str:
@@ -89,8 +119,8 @@ def _used(path: Path, home: Path) -> list[Path]:
 def _parsed(file: Path) -> ast.AST:
     try:
         return ast.parse(file.read_bytes(), str(file))
-    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
-        raise ConfigError(f"{file} is no Python that can be read: {error}") from None
+    except (SyntaxError, ValueError):  # ValueError: a null byte
+        return ast.Module([], [])  # nothing that runs imports it
 
 
 def _imported(tree: ast.AST, home: Path) -> Iterator[Path]:

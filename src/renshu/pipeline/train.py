@@ -46,7 +46,7 @@ def play(
     run = RunFolder.create(folder, overwrite=overwrite)
     try:
         run.write_text("recipe.resolved.yaml", dump_recipe(recipe))
-        record = provenance(recipe, prepared.name, prepared.environment, agent, prepared.base)
+        record = provenance(recipe, prepared.name, agent, prepared.base)
         run.write_json("provenance.json", record)
     except BaseException:
         run.close()
