@@ -6,6 +6,7 @@ export TOKENIZERS_PARALLELISM := false
 .PHONY: help setup demo test check prove wheel clean
 
 help:
+	@echo "make setup   .venv with renshu in it; then: . .venv/bin/activate"
 	@echo "make demo    train the embedded agent and open its report (minutes, two CPU cores)"
 	@echo "make test    all tests (minutes)"
 	@echo "make check   style, types, folder order"
