@@ -57,7 +57,8 @@ cases:
         "success is False, expected True; reward is 0, expected 0.5 to 1 (parts {'right': 0.0})",
         "the episode goes on after the 1 moves; end them with what the policy says",
         "the episode ended (answered) after 1 of 2 moves",
-        "it is unscored: reward_failed: part 'right': KeyError: 'room'",
+        "it is unscored: reward_failed: part 'right': KeyError: 'room'; "
+        "its task lacks 'room', which the environment's tasks have",
     ]
 
 

@@ -130,11 +130,22 @@ def _judged(environment: type[Environment], case: Case, number: int) -> CaseResu
     except RenshuError as error:
         return CaseResult(name, str(error))
     except Exception as error:
-        return CaseResult(name, f"it cannot be played: {type(error).__name__}: {error}")
+        return CaseResult(
+            name, f"it cannot be played: {type(error).__name__}: {error}{_lacking(environment, case)}"
+        )
     score = trajectory.score
     if not isinstance(score, Scored):
-        return CaseResult(name, f"it is unscored: {score.reason}")
+        return CaseResult(name, f"it is unscored: {score.reason}{_lacking(environment, case)}")
     return CaseResult(name, "; ".join(_differences(case, score)), score.success, score.value)
+
+
+def _lacking(environment: type[Environment], case: Case) -> str:
+    """A remark on fields that the environment's tasks have and the case's own task has not."""
+    if isinstance(case.task, str):
+        return ""
+    assert environment.tasks is not None  # the contract was checked
+    lacks = [repr(name) for name in environment.tasks.train[0].fields if name not in case.task]
+    return f"; its task lacks {', '.join(lacks)}, which the environment's tasks have" if lacks else ""
 
 
 def _differences(case: Case, score: Scored) -> Iterator[str]:
