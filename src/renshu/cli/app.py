@@ -17,6 +17,7 @@ from renshu.cli.compare import compare
 from renshu.cli.demo import demo
 from renshu.cli.doctor import doctor
 from renshu.cli.evaluate import evaluate
+from renshu.cli.merge import merge
 from renshu.cli.new import new
 from renshu.cli.pack import pack
 from renshu.cli.play import play
@@ -46,6 +47,7 @@ app.command("eval")(evaluate)
 app.command("compare")(compare)
 app.command("chat")(chat)
 app.command("serve")(serve)
+app.command("merge")(merge)
 app.command("pack")(pack)
 app.command("reproduce")(reproduce)
 app.command("report")(report)
