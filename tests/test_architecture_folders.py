@@ -18,6 +18,7 @@ ORDER = (
         "errors",
         "types",
         "seeding",
+        "jsonl",
         "config",
         "chat",
         "tree",

@@ -80,7 +80,7 @@ def test_rows_without_id_are_known_by_their_number(tmp_path):
 
 
 def test_missing_empty_and_unreadable_files_are_data_errors(tmp_path):
-    with pytest.raises(DataError, match="cannot read tasks"):
+    with pytest.raises(DataError, match=r"none.jsonl cannot be read: No such file"):
         Tasks.from_jsonl(tmp_path / "none.jsonl")
     with pytest.raises(DataError, match="the file is empty"):
         Tasks.from_jsonl(write(tmp_path / "empty.jsonl", ["", " "]))

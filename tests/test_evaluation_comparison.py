@@ -28,8 +28,9 @@ from renshu.evaluation import (
     verdicts,
     wilson,
 )
-from renshu.evaluation.records import append_records, final_answer, prompt_tokens, read_records
+from renshu.evaluation.records import final_answer, prompt_tokens
 from renshu.evaluation.words import cost, p_value, points, rate, spread
+from renshu.jsonl import append_rows, read_rows
 from renshu.types import Message, Scored, Segment, Stop, Task, Trajectory
 from rollout_kit import CHAT, Shelf, call_text, engine, ids_of
 
@@ -249,8 +250,8 @@ def test_final_answers():
 
 def test_a_torn_last_line_is_no_episode_and_a_damaged_one_is_named(tmp_path):
     log = tmp_path / "base.jsonl"
-    assert read_records(log) == []
-    append_records(log, [record(), record(task="u")])
+    assert read_rows(log) == []
+    append_rows(log, [record(), record(task="u")])
     with log.open("a") as file:
         file.write('{"task": "v", "succ')
     assert [outcome.task for outcome in read_outcomes(log)] == ["t", "u"]
@@ -258,7 +259,7 @@ def test_a_torn_last_line_is_no_episode_and_a_damaged_one_is_named(tmp_path):
     for text, reason in [("{bad}", "line 1: Expecting"), ("[]", "line 1: expected an object")]:
         log.write_text(text + "\n")
         with pytest.raises(DataError, match=reason):
-            read_records(log)
+            read_rows(log)
     log.write_text(json.dumps(record(success="yes")) + "\n")
     with pytest.raises(DataError, match="no outcome of an episode: TypeError: 'yes'"):
         read_outcomes(log)

@@ -13,7 +13,7 @@ from renshu.envs.moves import Think
 from renshu.errors import ConfigError, DataError, ToolError
 from renshu.pipeline.dialogues import dialogues_of_log, read_dialogues
 from renshu.pipeline.environments import environment_of, load_environment
-from renshu.pipeline.play import append_rows, choose_tasks, collect_from_script, play_by_hand
+from renshu.pipeline.play import choose_tasks, collect_from_script, play_by_hand, save_rows
 from renshu.pipeline.typed import read_typed, usage
 from renshu.tools import ToolSpec, tool
 from renshu.types import Message, Scored, Task, ToolCall
@@ -193,9 +193,9 @@ def test_a_row_is_in_openais_shape_and_is_read_back(tmp_path):
     ]
     assert (row["task"], row["success"], row["reward"]) == ("desk/train/0", True, 1.0)
     path = tmp_path / "deep" / "demos.jsonl"
-    append_rows(path, [row])
+    save_rows(path, [row])
     path.write_bytes(path.read_bytes().rstrip(b"\n"))  # an editor that ends no line
-    append_rows(path, [row])
+    save_rows(path, [row])
     read = read_dialogues(path)
     assert len(read.items) == 2
     for messages, tools in read.items:

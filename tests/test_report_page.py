@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from renshu.errors import DataError
+from renshu.jsonl import append_rows
 from renshu.report import build_comparison, build_report, tokens_sentence, verdict
 from renshu.report.charts import Bar, Series, interval_chart, line_chart, stacked_chart, ticks
 from renshu.report.data import RunData, chosen_samples
@@ -148,7 +149,7 @@ def write_run(folder):
         {"stage": "practice", "step": s, "reward": 0.1 * s, "success": 0.5, "sequences": {"a > b": 2, "": 2}}
         for s in (1, 2)
     ]
-    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    append_rows(folder / "metrics.jsonl", rows)
     sample = {
         "stage": "practice",
         "step": 1,
@@ -169,9 +170,9 @@ def write_run(folder):
         {"stage": "practice", "step": 1, "name": "sampler_gap", "text": "disagree by 0.1"},
         {"stage": "practice", "step": 2, "name": "sampler_gap", "text": "disagree by 0.2"},
     ]
-    (folder / "findings.jsonl").write_text("\n".join(map(json.dumps, found)))
+    append_rows(folder / "findings.jsonl", found)
     (folder / "trajectories").mkdir()
-    (folder / "trajectories/samples.jsonl").write_text(json.dumps(sample))
+    append_rows(folder / "trajectories/samples.jsonl", [sample])
     return folder
 
 
@@ -315,7 +316,7 @@ def test_any_character_may_stand_in_a_log(tmp_path):
         ("summary.json", "{bad", r"summary.json is damaged: Expecting"),
         ("summary.json", "[]", r"summary.json is damaged: expected an object"),
         ("summary.json", "{}", r"summary.json is damaged: it has no seed, stages, evaluation, tokens"),
-        ("metrics.jsonl", '{"torn', r"metrics.jsonl is damaged: Unterminated"),
+        ("metrics.jsonl", '{"torn\n', r"metrics.jsonl is damaged at line 1: Unterminated"),
         ("provenance.json", "[]", r"provenance.json is damaged: expected an object"),
     ],
 )

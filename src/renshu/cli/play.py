@@ -44,7 +44,7 @@ def play(
     from rich.console import Console
 
     from renshu.pipeline.environments import environment_of
-    from renshu.pipeline.play import append_rows, choose_tasks
+    from renshu.pipeline.play import choose_tasks, save_rows
 
     console = Console(highlight=False, soft_wrap=True)
     environment = environment_of(env)
@@ -57,7 +57,7 @@ def play(
     collected = _collect(environment, policy, tasks, count, temperature, max_tokens, only_success)
     _tell(console, policy, collected)
     if save is not None:
-        append_rows(save, collected.rows)
+        save_rows(save, collected.rows)
         console.print(f"saved: {len(collected.rows)} to {save}", markup=False)
 
 
@@ -107,7 +107,7 @@ def _by_hand(
 ) -> bool:
     """Play one task; False if the person left."""
     from renshu.cli.transcript import show
-    from renshu.pipeline.play import Collected, append_rows, play_by_hand
+    from renshu.pipeline.play import Collected, play_by_hand, save_rows
 
     made = environment()
     specs = made.tools()
@@ -137,7 +137,7 @@ def _by_hand(
     if save is not None:
         collected = Collected()
         collected.add(trajectory, [spec.schema for spec in specs], only_success=only_success)
-        append_rows(save, collected.rows)
+        save_rows(save, collected.rows)
         for reason in collected.left_out:
             console.print(f"not saved: {reason}", markup=False)
         if collected.rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from random import Random
 from typing import Any, Literal, overload
 
 from renshu.errors import ConfigError, DataError
+from renshu.jsonl import parse_json, user_lines
 from renshu.seeding import generator, stable_hash
 from renshu.types import Task
 
@@ -105,7 +105,7 @@ class Tasks:
         splits: dict[Split, list[Task]] = {split: [] for split in SPLITS}
         set_aside: Counter[str] = Counter()
         seen: set[str] = set()
-        for number, line in enumerate(_lines(path)):
+        for number, line in enumerate(user_lines(path)):
             try:
                 row = _read_row(line, split_by)
                 told = number if row.get("id") is None else row["id"]
@@ -125,24 +125,9 @@ class Tasks:
         return cls(splits["train"], splits["dev"], splits["test"], set_aside)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(f"cannot read tasks from {path.absolute()}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path.absolute()} is not UTF-8 text: {error.reason} at byte {error.start}"
-        ) from error
-    return [line for line in text.split("\n") if line.strip()]
-
-
 def _read_row(line: str, split_by: str) -> dict[str, Any]:
     """The object on a line. Raises ValueError with the reason to count a row by that cannot be used."""
-    try:
-        row = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("not JSON") from error
+    row = parse_json(line)
     if not isinstance(row, dict):
         raise ValueError("not an object")
     if split_by not in row and split_by != "id":
@@ -150,15 +135,6 @@ def _read_row(line: str, split_by: str) -> dict[str, Any]:
     if split_by == "split" and row["split"] not in SPLITS:
         raise ValueError("unknown split")
     return row
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _refuse_constant(text)
-
-
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _split_of(value: Any, split_by: str, shares: tuple[float, float, float]) -> Split:

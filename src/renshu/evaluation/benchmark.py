@@ -15,9 +15,10 @@ from renshu.engines import Engine, Sampling
 from renshu.envs import Environment
 from renshu.errors import DataError
 from renshu.evaluation.outcome import Outcome, read_outcomes
-from renshu.evaluation.records import append_records, outcome_record
+from renshu.evaluation.records import outcome_record
 from renshu.evaluation.samples import SampledResult, Tries
 from renshu.evaluation.statistics import mcnemar, wilson
+from renshu.jsonl import append_rows
 from renshu.rollout import collect
 from renshu.seeding import stable_hash
 from renshu.types import Task
@@ -160,7 +161,7 @@ def _play(
         records = [[outcome_record(trajectory) for trajectory in played.trajectories] for played in groups]
         found += [tuple(map(Outcome.of, tried)) for tried in records]
         if log is not None:
-            append_records(log, (record for tried in records for record in tried))
+            append_rows(log, (record for tried in records for record in tried))
         if progress is not None:
             progress(len(found), len(tasks))
     return found

@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from renshu.errors import DataError
-from renshu.evaluation.records import final_answer, read_records
+from renshu.evaluation.records import final_answer
+from renshu.jsonl import read_rows
 
 
 class Tokens(NamedTuple):
@@ -50,7 +51,7 @@ class Outcome:
 
 def read_outcomes(path: Path) -> list[Outcome]:
     """What an evaluation file tells. Raises DataError if it is damaged."""
-    return [Outcome.of(record) for record in read_records(path)]
+    return [Outcome.of(record) for record in read_rows(path)]
 
 
 def tokens_a_task(outcomes: Iterable[Outcome]) -> Tokens | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from renshu.errors import DataError
 from renshu.types import Message, Scored, Segment, Trajectory
 
 
@@ -48,33 +46,6 @@ def final_answer(record: Mapping[str, Any]) -> str | None:
     calls = said[-1].get("tool_calls", [])
     spelled = [json.dumps(call, ensure_ascii=False, sort_keys=True, default=str) for call in calls]
     return " ".join([str(said[-1]["content"]).strip(), *spelled]).strip()
-
-
-def append_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Append one JSON line an episode."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records]
-    with path.open("ab") as file:  # half a surrogate pair is written as JSON escapes it
-        file.write("".join(lines).encode("utf-8", "backslashreplace"))
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """The lines of an evaluation file, none if there is no file. Raises DataError.
-
-    A last line that was broken off is left out: its writer was stopped.
-    """
-    text = path.read_text("utf-8") if path.is_file() else ""
-    *whole, _torn = text.split("\n")  # not `splitlines`: a text may hold U+2028, which JSON leaves as it is
-    records = []
-    for number, line in enumerate(whole, start=1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path} is damaged at line {number}: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{path} is damaged at line {number}: expected an object")
-        records.append(record)
-    return records
 
 
 def trajectory_record(trajectory: Trajectory) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 from renshu.envs import Environment, Interaction
 from renshu.errors import ConfigError, DataError, InfrastructureError
 from renshu.evaluation import Result, Tries, evaluate, read_result
-from renshu.evaluation.records import message_record, read_records
+from renshu.evaluation.records import message_record
+from renshu.jsonl import read_rows
 from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.arms import BEFORE, Arm
@@ -124,7 +125,7 @@ class Bench:
 
     def _other_tasks(self, arm: Arm, log: Path) -> str | None:
         """Why the episodes on file are not of these tasks, or None if they are."""
-        records = read_records(log)
+        records = read_rows(log)
         if len(records) < len(self.tasks):
             return f"{log.name} has {len(records)} of {len(self.tasks)} tasks"
         environment = arm.environment(self.environment)

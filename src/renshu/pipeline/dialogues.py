@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from renshu.algorithms import SftConfig
 from renshu.chat import ChatFormat
 from renshu.envs import Environment, demonstrations
 from renshu.errors import DataError, TemplateError
+from renshu.jsonl import parse_json, user_lines
 from renshu.tools import ToolSpec
 from renshu.tools.kinds import Mismatch
 from renshu.train.batches import usable
@@ -92,23 +92,17 @@ def read_dialogues(path: Path) -> Dialogues:
 
     A line that cannot be read is set aside and counted. Raises DataError if no line can be read.
     """
-    try:
-        lines = [line for line in path.read_text("utf-8-sig").split("\n") if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"data: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     items = []
     set_aside: Counter[str] = Counter()
-    for line in lines:
+    for line in user_lines(path):
         try:
-            row = json.loads(line, parse_constant=_refuse_constant)
+            row = parse_json(line)
             if not isinstance(row, dict) or not isinstance(row.get("messages", []), list):
                 raise ValueError("no object with a list of messages")
             messages = [_message(message) for message in row["messages"]]
             if not any(message.role == "assistant" for message in messages):
                 raise ValueError("no assistant turn")
             items.append((messages, _tools(row.get("tools"))))
-        except (json.JSONDecodeError, RecursionError):
-            set_aside["not JSON"] += 1
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             set_aside[f"no key {error}" if isinstance(error, KeyError) else str(error)] += 1
     if not items:
@@ -169,16 +163,12 @@ def _misfit(messages: Sequence[Message], tools: Mapping[str, ToolSpec]) -> str |
     return "a call without its answer" if unanswered else None
 
 
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text}, which is not JSON")
-
-
 def _tools(value: Any) -> list[Mapping[str, Any]]:
     """Schemas, or JSON text that holds them; blank is none. Raises ValueError."""
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else None
-        except json.JSONDecodeError:
+            value = parse_json(value) if value.strip() else None
+        except ValueError:
             raise ValueError("tools that are not JSON") from None
     if value is None:
         return []
@@ -216,7 +206,7 @@ def _call(data: Mapping[str, Any]) -> ToolCall:
     function = data.get("function", data)
     arguments, name = function["arguments"], function["name"]
     if isinstance(arguments, str):
-        arguments = json.loads(arguments, parse_constant=_refuse_constant)
+        arguments = parse_json(arguments)
     if not isinstance(arguments, dict):
         raise ValueError("arguments that are no object")
     if not isinstance(name, str) or not name:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from renshu.envs.interaction import in_own_loop
 from renshu.envs.moves import Think
 from renshu.envs.tasks import SPLITS
 from renshu.errors import ConfigError, DataError
+from renshu.jsonl import append_rows
 from renshu.pipeline.typed import read_typed
 from renshu.types import Message, Scored, Stop, Task, Trajectory
 
@@ -164,17 +164,9 @@ def collect_from_log(environment: type[Environment], path: Path, limit: int | No
     return Collected(rows, Counter(), Counter(dialogues.set_aside))
 
 
-def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append JSON lines; a last line without its end is ended first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        if file.tell() > 0:
-            file.seek(-1, 2)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(b"".join(_lines(rows)))
-
-
-def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    for row in rows:  # half a surrogate pair is written as JSON escapes it
-        yield (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode("utf-8", "backslashreplace")
+def save_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append JSON lines; a last line without its end, as editors leave it, is ended first."""
+    if path.is_file() and (text := path.read_bytes()) and not text.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    append_rows(path, rows)

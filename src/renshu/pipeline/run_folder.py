@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from renshu.errors import ConfigError, DataError
+from renshu.jsonl import append_rows
 
 try:
     import fcntl
@@ -144,9 +145,7 @@ class RunFolder:
 
     def append_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append JSON lines."""
-        text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-        with self.file(name).open("ab") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))  # half a surrogate pair as JSON escapes it
+        append_rows(self.path / name, rows)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Raises DataError if the file is missing or damaged."""

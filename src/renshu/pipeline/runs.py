@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from renshu.errors import ConfigError, RenshuError
+from renshu.jsonl import read_rows
 from renshu.pipeline.course import place_of_latest
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder, is_run
@@ -151,9 +151,8 @@ def _unfinished(run: RunFolder) -> tuple[str, str]:
 
 def _last_step(run: RunFolder) -> str:
     """How far a run has come, by its last whole line of metrics."""
-    path = run.path / "metrics.jsonl"
-    lines = path.read_text("utf-8").split("\n")[:-1] if path.is_file() else []
-    if not lines:
+    rows = read_rows(run.path / "metrics.jsonl")
+    if not rows:
         return "before its first step"
-    last = json.loads(lines[-1])
+    last = rows[-1]
     return f"at step {last['step']} of {last['steps']} of {last['stage']}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from renshu.errors import DataError
+from renshu.jsonl import read_rows
 from renshu.report.charts import Bar, Series
 from renshu.report.unfinished import summary_so_far
 
@@ -38,7 +39,7 @@ class RunData:
         missing = [key for key in ("seed", "stages", "evaluation", "tokens") if key not in summary]
         if missing:
             raise DataError(f"{folder / 'summary.json'} is damaged: it has no {', '.join(missing)}")
-        return cls._of(folder, summary, _lines(folder / "metrics.jsonl"))
+        return cls._of(folder, summary, read_rows(folder / "metrics.jsonl"))
 
     @classmethod
     def _unfinished(cls, folder: Path) -> RunData:
@@ -46,19 +47,17 @@ class RunData:
         if not (folder / "recipe.resolved.yaml").is_file():
             raise DataError(f"{folder} holds no run: there is no recipe.resolved.yaml in it")
         failure = _object(folder / "failure.json", _text(folder / "failure.json") or "{}").get("error")
-        metrics = _lines(folder / "metrics.jsonl", torn=True)
-        return cls._of(folder, summary_so_far(folder, metrics, failure), metrics, torn=True)
+        metrics = read_rows(folder / "metrics.jsonl")
+        return cls._of(folder, summary_so_far(folder, metrics, failure), metrics)
 
     @classmethod
-    def _of(
-        cls, folder: Path, summary: dict[str, Any], metrics: list[dict[str, Any]], torn: bool = False
-    ) -> RunData:
+    def _of(cls, folder: Path, summary: dict[str, Any], metrics: list[dict[str, Any]]) -> RunData:
         return cls(
             name=folder.resolve().name,
             summary=summary,
             metrics=metrics,
-            samples=_lines(folder / "trajectories" / "samples.jsonl", torn=torn),
-            findings=_lines(folder / "findings.jsonl", torn=torn),
+            samples=read_rows(folder / "trajectories" / "samples.jsonl"),
+            findings=read_rows(folder / "findings.jsonl"),
             settings=_text(folder / "recipe.resolved.yaml"),
             provenance=_object(folder / "provenance.json", _text(folder / "provenance.json") or "{}"),
         )
@@ -141,11 +140,3 @@ def _object(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{path} is damaged: expected an object, found {text[:40]!r}")
     return value
-
-
-def _lines(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """One object a line. torn: the last line may be half written, and then does not count."""
-    # Not `splitlines`: a text may hold U+2028, which JSON leaves as it is.
-    *whole, last = _text(path).split("\n")
-    lines = [*whole, *([] if torn else [last])]
-    return [_object(path, line) for line in lines if line.strip()]

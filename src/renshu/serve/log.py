@@ -6,7 +6,6 @@ A line: `time` (UTC), `id` of the answer, `model`, `messages` (the answer is the
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 from renshu.chat.wire import write_message
 from renshu.errors import ConfigError
+from renshu.jsonl import line_of
 from renshu.serve.answer import Answer
 from renshu.serve.form import usage
 from renshu.serve.request import ChatRequest
@@ -59,8 +59,7 @@ class RequestLog:
             "seconds": round(seconds, 3),
             "usage": usage(answer),
         }
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-        line = text.encode("utf-8", "backslashreplace")  # half a surrogate pair as JSON escapes it
+        line = line_of(record)
         with self._guard:
             try:
                 self._write(line)
