@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from renshu.evaluation import wilson
-from renshu.pipeline.recipe import find_recipe, read_recipe
+from renshu.pipeline.recipe import find_recipe, read_recipe, recipe_name
 from renshu.pipeline.resume import resume_run
 from renshu.pipeline.run_folder import is_run
 from renshu.pipeline.train import out_folder, train_recipe
@@ -24,13 +24,13 @@ def summary_of(recipe: str, seed: int, overrides: list[str]) -> dict[str, Any]:
     """The summary of one run, played if it is not there yet."""
     path = find_recipe(recipe)
     settings = read_recipe(recipe, [f"seed={seed}", *overrides])
-    folder = out_folder(settings, path.stem)
+    folder = out_folder(settings, recipe_name(path))
     if not (folder / "summary.json").is_file():
         print(f"{recipe}, seed {seed} → {folder}", file=sys.stderr)
         if is_run(folder) and latest(folder / "checkpoints").path is not None:
             resume_run(folder)
         else:
-            train_recipe(settings, name=path.stem, base=path.parent, overwrite=True)
+            train_recipe(settings, name=recipe_name(path), base=path.parent, overwrite=True)
     summary: dict[str, Any] = json.loads(Path(folder / "summary.json").read_text("utf-8"))
     return summary
 

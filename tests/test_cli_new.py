@@ -16,7 +16,7 @@ from renshu.envs import call, check_env, play_through, say
 from renshu.errors import ConfigError
 from renshu.pipeline.environments import load_environment
 from renshu.pipeline.new import class_name, require_name, write_new
-from renshu.pipeline.recipe import built_in_recipes, find_recipe, read_recipe
+from renshu.pipeline.recipe import built_in_recipes, find_recipe, read_recipe, recipe_name
 from renshu.pipeline.schema import recipe_schema
 from renshu.pipeline.train import train_recipe
 from tiny_models import qwen_template, save_tiny_model
@@ -239,3 +239,18 @@ def test_shells_complete_verbs():
         command, env={**environment, "COMP_WORDS": "renshu sch"}, capture_output=True, text=True
     )
     assert done.stdout.split() == ["schema"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("desk/recipe.yaml", "desk"),
+        ("desk/hard.yaml", "hard"),
+        ("desk/recipe.resolved.yaml", "recipe.resolved"),
+    ],
+)
+def test_a_recipe_called_just_recipe_is_named_after_its_folder(tmp_path, monkeypatch, file, name):
+    assert recipe_name(tmp_path / file) == name
+    (tmp_path / "desk").mkdir()
+    monkeypatch.chdir(tmp_path / "desk")
+    assert recipe_name(Path(file).relative_to("desk")) == name

@@ -27,13 +27,12 @@ def show_comparison(found: Mapping[str, Any]) -> None:
     )
     if found["samples"]:
         k, temperature = found["samples"]["k"], found["samples"]["temperature"]
-        heads = ("arm", "one try", f"pass^{k}", "95 %", f"pass@{k}", "distinct", "n")
+        tried = ("arm", "one try", f"pass^{k}", "95 %", f"pass@{k}", "distinct", "n")
         rows = [_samples(arm) for arm in arms]
-        _table(console, f"{k} tries of every task, temperature {temperature:g}", heads, rows)
-    spent = [_spent(arm) for arm in arms]
-    _table(
-        console, "means of a task", ("arm", "prompt tokens", "sampled tokens", "cost of 1,000 tasks"), spent
-    )
+        _table(console, f"{k} tries of every task, temperature {temperature:g}", tried, rows)
+    heads = ("arm", "prompt tokens", "sampled tokens", "cost of 1,000 tasks")
+    shown = 4 if any(arm["cost_per_1000"] is not None for arm in arms) else 3
+    _table(console, "means of a task", heads[:shown], [_spent(arm)[:shown] for arm in arms])
     if found["settings"]:
         runs = list(found["settings"][0]["values"])
         rows = [(row["key"], *(_value(row["values"][run]) for run in runs)) for row in found["settings"]]

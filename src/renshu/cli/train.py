@@ -25,12 +25,14 @@ def train(
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher, tell_result
-    from renshu.pipeline.recipe import find_recipe, read_recipe
+    from renshu.pipeline.recipe import find_recipe, read_recipe, recipe_name
     from renshu.pipeline.train import train_recipe
 
     quiet()
     settings = read_recipe(recipe, overrides or (), preset=preset)
     path = find_recipe(recipe)
     watcher = TerminalWatcher(Console(stderr=True))
-    run = train_recipe(settings, name=path.stem, base=path.parent, overwrite=overwrite, watcher=watcher)
+    run = train_recipe(
+        settings, name=recipe_name(path), base=path.parent, overwrite=overwrite, watcher=watcher
+    )
     tell_result(run, as_json=as_json)

@@ -161,6 +161,11 @@ def find_recipe(name: str) -> Path:
     )
 
 
+def recipe_name(path: Path) -> str:
+    """What a recipe is called: as its file, or as its folder if the file is just `recipe.yaml`."""
+    return path.resolve().parent.name or path.stem if path.stem == "recipe" else path.stem
+
+
 def read_recipe(name: str, overrides: Sequence[str] = (), *, preset: str | None = None) -> Recipe:
     """The recipe of a file or built-in name, with `key=value` overrides. Raises ConfigError."""
     path = find_recipe(name)

@@ -83,11 +83,12 @@ def interval_chart(
     low: float = 0.0,
     high: float = 1.0,
     said: Callable[[float], str] = "{:.1%}".format,
+    axis: Callable[[float], str] = "{:.0%}".format,
     colour: int = 0,
 ) -> Markup:
     """One row for each arm: the estimate with its interval on a common axis from `low` to `high`.
 
-    said: a value in words. colour: of the first row; the others follow.
+    said: a value in words; axis: one of the axis. colour: of the first row; the others follow.
     """
     left, row = min(300, max(150, 20 + 7 * max((len(bar.name) for bar in bars), default=0))), 30
     height = row * len(bars) + BOTTOM
@@ -97,7 +98,7 @@ def interval_chart(
     for tick in marks:
         x = scale(tick)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="4" y2="{height - BOTTOM}"/>')
-        parts.append(_text(x, height - BOTTOM + 16, f"{tick:.0%}"))
+        parts.append(_text(x, height - BOTTOM + 16, axis(tick)))
     for i, bar in enumerate(bars):
         y, c = row * i + row // 2, (colour + i) % 8
         ends = f'x1="{scale(bar.low)}" x2="{scale(bar.high)}"'

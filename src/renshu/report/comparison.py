@@ -23,7 +23,7 @@ def build_comparison(compared: Mapping[str, Any], path: Path) -> Path:
         compared=compared,
         first=compared["arms"][0]["arm"],
         success=interval_chart(bars(compared["arms"])),
-        difference=interval_chart(differing, min(low, 0.0), max(high, 0.0), points, colour=1),
+        difference=interval_chart(differing, min(low, 0.0), max(high, 0.0), points, points, colour=1),
     )
 
 
