@@ -59,7 +59,11 @@ def test_every_python_number_survives_an_override(value: float) -> None:
         ("1: x\n", "line 1: the key 1 is not text"),
         ("", "is empty"),
         ("- 1\n", "holds a list"),
-        ("a: [1\n", "not readable as YAML"),
+        (
+            "a: [1\n",
+            "not readable as YAML: while parsing a flow sequence at line 1, column 4: a: [1 ^ expected",
+        ),
+        ("a: &王 1\n", "not readable as YAML: while scanning an anchor at line 1, column 4: a: &王 1"),
         ("a: !!python/object/apply:os.system [id]\n", "not readable as YAML"),
     ],
 )

@@ -15,8 +15,8 @@ PAGES = ("README.md", "docs/guide-first-hour.md")
 
 def commands(text: str) -> list[list[str]]:
     """The words behind `renshu` of every line of a block without a language."""
-    blocks = re.findall(r"^```\n(.*?)^```", text, flags=re.M | re.S)
-    lines = [line for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.M | re.S)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("renshu ")]
 
 
@@ -40,12 +40,14 @@ def test_commands_of_a_new_folder_exist(language):
 
 
 def test_python_of_the_first_hour_compiles():
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / PAGES[1]).read_text("utf-8"), flags=re.S)
-    compile(block, PAGES[1], "exec")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / PAGES[1]).read_text("utf-8"), flags=re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        compile(block, PAGES[1], "exec")
 
 
 def test_commands_are_found_and_a_false_option_is_refused():
-    text = "```\nrenshu train a.yaml --nonsense  # comment\nother\n```\n```yaml\nrenshu x\n```\n"
+    text = "```yaml\nrenshu x\n```\nrenshu y\n```\nrenshu train a.yaml --nonsense  # comment\nother\n```\n"
     ((verb, *arguments),) = commands(text)
     assert (verb, arguments) == ("train", ["a.yaml", "--nonsense"])
     with pytest.raises(Exception, match="No such option"):

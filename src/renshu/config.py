@@ -129,7 +129,8 @@ def _parse_yaml(text: str, source: str) -> Any:
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an integer of thousands of digits
-        raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
+        told = " ".join(str(error).split()).replace(' in "<unicode string>", line', " at line")
+        raise ConfigError(f"{source}: not readable as YAML: {told}") from None
     except RecursionError:
         raise ConfigError(f"{source}: not readable as YAML: nested too deeply") from None
 
