@@ -2,7 +2,7 @@
 
 from renshu.evaluation.benchmark import Result, evaluate, read_result, samples_log
 from renshu.evaluation.comparison import Prices, compare, verdicts
-from renshu.evaluation.few_shot import solved_dialogues, with_examples
+from renshu.evaluation.few_shot import few_shot_arm, solved_dialogues, with_examples
 from renshu.evaluation.outcome import Outcome, Tokens, read_outcomes, tokens_a_task
 from renshu.evaluation.samples import SampledResult, Tries, repeated
 from renshu.evaluation.statistics import (
@@ -30,6 +30,7 @@ __all__ = [
     "bootstrap_mean",
     "compare",
     "evaluate",
+    "few_shot_arm",
     "holm",
     "mcnemar",
     "paired_difference",

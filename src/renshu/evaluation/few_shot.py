@@ -8,6 +8,16 @@ from renshu.envs import Environment, demonstrations
 from renshu.types import Message, Task
 
 
+def few_shot_arm(environment: type[Environment], shots: int, seed: int) -> type[Environment]:
+    """The environment as the arm `few-shot` plays it: opened by the first `shots` training tasks, solved.
+
+    Raises ConfigError if the environment has no `solve`, DataError if it has no training tasks.
+    """
+    assert environment.tasks is not None
+    shown = environment.tasks.split("train")[:shots]
+    return with_examples(environment, solved_dialogues(environment, shown, seed))
+
+
 def solved_dialogues(
     environment: type[Environment], tasks: Sequence[Task], seed: int = 0
 ) -> tuple[Message, ...]:

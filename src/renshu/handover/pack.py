@@ -26,7 +26,7 @@ from renshu.handover.lock import lock_text
 from renshu.handover.secrets import find_secrets
 from renshu.models.get import KNOWN
 from renshu.models.load import ORIGIN
-from renshu.pipeline.run_folder import RunFolder, is_run
+from renshu.pipeline.run_folder import PROVENANCE, RECIPE, SUMMARY, RunFolder, is_run
 from renshu.pipeline.sources import source_record, sources_of
 from renshu.train.checkpoint import MARKER, is_complete, marker_text
 
@@ -80,8 +80,8 @@ def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[s
 
 
 def _changed(run: RunFolder) -> list[str]:
-    record, recipe = run.read_json("provenance.json"), load_yaml(run.path / "recipe.resolved.yaml")
-    now = source_record(str(recipe["env"]), Path(str(record.get("base", ""))))
+    record, recipe = run.provenance, load_yaml(run.path / RECIPE)
+    now = source_record(str(recipe["env"]), run.base)
     return [name.removeprefix("source ") for name, value in now.items() if record.get(name) != value]
 
 
@@ -89,16 +89,16 @@ def _finished(folder: Path) -> RunFolder:
     if not is_run(folder):
         raise ConfigError(f"{folder} holds no run: name the folder that renshu train wrote")
     run = RunFolder(folder)
-    if not (folder / "summary.json").is_file() or not is_complete(folder / FINAL):
+    if not (folder / SUMMARY).is_file() or not is_complete(folder / FINAL):
         raise ConfigError(f"{folder} did not come to its end: go on with it by `renshu resume {folder}`")
     return run
 
 
 def _files(run: RunFolder) -> dict[str, bytes | Path]:
     """Every file of the archive by its name there, but the manifest."""
-    provenance, summary = run.read_json("provenance.json"), run.read_json("summary.json")
-    recipe = load_yaml(run.path / "recipe.resolved.yaml")
-    sources = sources_of(recipe, Path(str(provenance.get("base", ""))))
+    provenance, summary = run.provenance, run.read_json(SUMMARY)
+    recipe = load_yaml(run.path / RECIPE)
+    sources = sources_of(recipe, run.base)
     packed = sources.recipe
     packed.pop("out", None)  # a place of this machine
     base = _local_model(str(recipe["model"]["name"]))
@@ -111,9 +111,9 @@ def _files(run: RunFolder) -> dict[str, bytes | Path]:
     if base is not None:
         files |= {f"{MODEL}/{path.name}": path for path in _model_files(base)}
     texts = {
-        "recipe.resolved.yaml": dump_yaml(packed),
-        "provenance.json": _json({**provenance, "base": CODE_FOLDER, "model": packed["model"]["name"]}),
-        "summary.json": _json(summary),
+        RECIPE: dump_yaml(packed),
+        PROVENANCE: _json({**provenance, "base": CODE_FOLDER, "model": packed["model"]["name"]}),
+        SUMMARY: _json(summary),
         "lock.txt": lock_text(provenance),
         "card.md": card(summary, packed, provenance, kind),
     }

@@ -16,7 +16,6 @@ from renshu.handover.bundle import CODE_FOLDER
 from renshu.handover.lock import version_differences
 from renshu.handover.pack import FINAL
 from renshu.pipeline.provenance import differences
-from renshu.pipeline.recipe import Recipe, read_recipe
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.train import train_recipe
 from renshu.pipeline.watch import Watcher
@@ -51,7 +50,8 @@ def reproduce(folder: Path, trust: Trust, watcher: Watcher | None = None) -> Rep
     Raises ConfigError if `trust` says no: nothing of the archive has run then.
     """
     watcher = watcher or Watcher()
-    recipe, run = _recipe(folder), RunFolder(folder)
+    run = RunFolder(folder)
+    recipe = run.recipe
     code = sorted(
         p.relative_to(folder).as_posix() for p in (folder / CODE_FOLDER).rglob("*") if p.suffix == ".py"
     )
@@ -60,22 +60,18 @@ def reproduce(folder: Path, trust: Trust, watcher: Watcher | None = None) -> Rep
     lock = folder / "lock.txt"
     for difference in version_differences(lock.read_text("utf-8") if lock.is_file() else ""):
         watcher.noted(f"other version: {difference}")
-    record = run.read_json("provenance.json")
+    record = run.provenance
     again = recipe.model_copy(
         update={"out": str(folder / AGAIN), "threads": recipe.threads or record.get("threads")}
     )
     name = str(run.read_json("summary.json").get("recipe", "run"))
     second = train_recipe(again, name=name, base=folder / CODE_FOLDER, watcher=watcher)
-    now = RunFolder(second).read_json("provenance.json")
+    now = RunFolder(second).provenance
     for difference in differences(record, now):
         if not difference.startswith(ELSEWHERE):
             watcher.noted(f"other than in the packed run: {difference}")
     odd = tuple(_odd(folder / FINAL, second / FINAL))
     return Reproduction(second, odd, (_success(run), _success(RunFolder(second))))
-
-
-def _recipe(folder: Path) -> Recipe:
-    return read_recipe(str(folder / "recipe.resolved.yaml"))
 
 
 def _success(run: RunFolder) -> float | None:

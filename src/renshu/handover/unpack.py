@@ -10,8 +10,7 @@ from renshu.errors import ConfigError, DataError, RenshuError
 from renshu.handover.bundle import CODE_FOLDER, extract
 from renshu.handover.pack import FINAL, MODEL, origin_text
 from renshu.models.load import ORIGIN
-from renshu.pipeline.recipe import read_recipe
-from renshu.pipeline.run_folder import RunFolder
+from renshu.pipeline.run_folder import PROVENANCE, RECIPE, RunFolder
 from renshu.train.checkpoint import MARKER, marker_text
 
 
@@ -40,7 +39,7 @@ def open_bundle(path: str | Path, out: str | Path | None = None, *, trust: bool 
 
 def _settle(folder: Path, trust: bool) -> None:
     _localise(folder)
-    if read_recipe(str(folder / "recipe.resolved.yaml")).model.trust_remote_code and not trust:
+    if RunFolder(folder).recipe.model.trust_remote_code and not trust:
         raise DataError(
             "the bundle's model brings Python code of its own: pass --trust if you trust its maker"
         )
@@ -49,13 +48,13 @@ def _settle(folder: Path, trust: bool) -> None:
 def _localise(folder: Path) -> None:
     """Make an unpacked archive a run of this machine: paths that must be absolute become so."""
     run, model = RunFolder(folder), (folder / MODEL).resolve()
-    run.write_json("provenance.json", {**run.read_json("provenance.json"), "base": str(_code(folder))})
-    recipe = load_yaml(folder / "recipe.resolved.yaml")
+    run.write_json(PROVENANCE, {**run.provenance, "base": str(_code(folder))})
+    recipe = load_yaml(folder / RECIPE)
     settings = recipe.get("model")
     if not isinstance(settings, dict) or settings.get("name") != MODEL or not model.is_dir():
         return
     settings["name"] = str(model)
-    run.write_text("recipe.resolved.yaml", dump_yaml(recipe))
+    run.write_text(RECIPE, dump_yaml(recipe))
     final = folder / FINAL
     if (final / ORIGIN).is_file():
         (final / ORIGIN).write_bytes(origin_text(final, str(model)))

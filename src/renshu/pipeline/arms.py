@@ -8,9 +8,9 @@ from pathlib import Path
 
 from renshu.envs import Environment
 from renshu.errors import ConfigError
-from renshu.evaluation import solved_dialogues, with_examples
+from renshu.evaluation import few_shot_arm
 from renshu.pipeline.finished import Target, find_target
-from renshu.pipeline.recipe import EvaluationSettings, Recipe, read_recipe
+from renshu.pipeline.recipe import EvaluationSettings, Recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
 from renshu.train.checkpoint import is_complete
 
@@ -37,11 +37,6 @@ class Arm:
     def run(self) -> RunFolder | None:
         return None if self.recipe is None else RunFolder(self.place)
 
-    @property
-    def log(self) -> Path | None:
-        """The file that a run has of this arm's evaluation, if it was measured there."""
-        return None if self.recipe is None else Path(self.place) / "evaluation" / f"{self.part}.jsonl"
-
     def environment(self, environment: type[Environment]) -> type[Environment]:
         """The environment as this arm plays it: with solved dialogues in the prompt, or as it is.
 
@@ -51,9 +46,7 @@ class Arm:
             return environment
         settings = self.recipe.eval if self.recipe is not None else EvaluationSettings()
         seed = self.recipe.seed if self.recipe is not None else 0
-        assert environment.tasks is not None
-        shown = environment.tasks.split("train")[: settings.shots]
-        return with_examples(environment, solved_dialogues(environment, shown, seed))
+        return few_shot_arm(environment, settings.shots, seed)
 
 
 def find_arms(targets: Sequence[str]) -> list[Arm]:
@@ -61,7 +54,7 @@ def find_arms(targets: Sequence[str]) -> list[Arm]:
     places = [split_target(target) for target in targets]
     if len(places) == 1 and places[0][1] is None and is_run(places[0][0]):
         ((run, _),) = places
-        parts = (*BEFORE, *(stage.name for stage in _recipe(run).stages), "final")
+        parts = (*BEFORE, *(stage.name for stage in RunFolder(run).recipe.stages), "final")
         return [replace(_arm(run, part), name=part, expected=True) for part in parts]
     arms = [_arm(place, part) for place, part in places]
     return [replace(arm, name=name) for arm, name in zip(arms, _names(arms), strict=True)]
@@ -75,16 +68,12 @@ def split_target(target: str) -> tuple[str, str | None]:
     return target, None
 
 
-def _recipe(run: str) -> Recipe:
-    return read_recipe(str(Path(run) / "recipe.resolved.yaml"))
-
-
 def _arm(place: str, part: str | None) -> Arm:
     if not is_run(place):
         if part == "base":
             raise ConfigError(f"{place}:base: {place} is no run; the model itself is {place}")
         return Arm("", place, part or "model", find_target(place), None)
-    recipe, part = _recipe(place), part or "final"
+    recipe, part = RunFolder(place).recipe, part or "final"
     known = [*BEFORE, *(stage.name for stage in recipe.stages), "final"]
     if part not in known:
         raise ConfigError(f"{place} has no arm {part!r}; it has {', '.join(known)}")
@@ -92,7 +81,7 @@ def _arm(place: str, part: str | None) -> Arm:
 
 
 def _target(run: str, part: str, recipe: Recipe) -> Target | None:
-    base = Path(str(RunFolder(run).read_json("provenance.json").get("base", "")))
+    base = RunFolder(run).base
     if part in BEFORE:
         return Target(recipe.model, base, recipe)  # an adapter that is untrained adds nothing
     if part == "final":

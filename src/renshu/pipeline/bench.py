@@ -71,7 +71,7 @@ class Bench:
         if arm.part == "final" and arm.target.note:
             self.notes.append(f"{arm.name}: {arm.target.note}")
         if arm.part in BEFORE and arm.run is not None:
-            began = arm.run.read_json("provenance.json").get("weights")
+            began = arm.run.provenance.get("weights")
             now = fingerprint(agent.loaded.model)
             if began and now and began != now:
                 raise ConfigError(
@@ -101,19 +101,20 @@ class Bench:
 
     def _logged(self, arm: Arm, tries: Tries | None) -> tuple[str, Result | None]:
         """What the run has on file if it tells the same as measuring would; else why it does not."""
-        if arm.log is None or arm.recipe is None or arm.run is None:
+        if arm.recipe is None or arm.run is None:
             return "a model has no files of an evaluation", None
+        log = arm.run.evaluation(arm.part)
         settings = arm.recipe.eval
         if settings.max_tokens != self.max_tokens:
             return f"it was measured with max_tokens {settings.max_tokens}, not {self.max_tokens}", None
         if tries is not None and settings.samples != tries:
             return f"it has no {tries.k} samples of each task at temperature {tries.temperature:g}", None
-        if not self._same_environment(arm.run.read_json("provenance.json")):
+        if not self._same_environment(arm.run.provenance):
             return "the environment is not the one of its run, or has changed since", None
         try:
-            if other := self._other_tasks(arm, arm.log):
+            if other := self._other_tasks(arm, log):
                 return other, None
-            return "", read_result(arm.name, arm.log, tries).first(len(self.tasks))
+            return "", read_result(arm.name, log, tries).first(len(self.tasks))
         except DataError as error:
             return str(error), None
 

@@ -19,7 +19,7 @@ from renshu.pipeline.bench import Bench
 from renshu.pipeline.environments import load_environment, split_name
 from renshu.pipeline.finished import environment_for, numbered_task
 from renshu.pipeline.recipe import EvaluationSettings
-from renshu.pipeline.run_folder import RunFolder
+from renshu.pipeline.run_folder import RECIPE, RunFolder
 from renshu.pipeline.sources import source_record
 from renshu.pipeline.watch import Watcher
 from renshu.rollout import collect
@@ -110,11 +110,11 @@ def settings_difference(runs: Mapping[str, RunFolder]) -> list[dict[str, Any]]:
 
     A value is None where the run has no such key. Raises DataError.
     """
-    settings = {name: _flat(load_yaml(run.path / "recipe.resolved.yaml")) for name, run in runs.items()}
+    settings = {name: _flat(load_yaml(run.path / RECIPE)) for name, run in runs.items()}
     for name, run in runs.items():
         settings[name] |= {
             f"provenance: {key}": value
-            for key, value in run.read_json("provenance.json").items()
+            for key, value in run.provenance.items()
             if key not in ("seed", "model", "settings")  # told by the recipe's own keys
         }
     keys = dict.fromkeys(key for told in settings.values() for key in told)
@@ -173,7 +173,7 @@ def _common_environment(arms: Sequence[Arm], count: int) -> tuple[str, Path]:
 def _own_environment(arm: Arm) -> tuple[str, Path]:
     assert arm.recipe is not None
     assert arm.run is not None
-    return arm.recipe.env, Path(str(arm.run.read_json("provenance.json").get("base", "")))
+    return arm.recipe.env, arm.run.base
 
 
 def _test_tasks(env: str, base: Path, count: int) -> list[tuple[str, dict[str, Any]]]:

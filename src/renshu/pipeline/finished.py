@@ -9,7 +9,7 @@ from renshu.envs import Environment
 from renshu.errors import ConfigError
 from renshu.models import ModelSettings
 from renshu.pipeline.environments import load_environment
-from renshu.pipeline.recipe import Recipe, read_recipe
+from renshu.pipeline.recipe import Recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
 from renshu.train.checkpoint import is_complete
 from renshu.types import Task
@@ -41,8 +41,7 @@ def find_target(name: str) -> Target:
         _refuse_misspelt(Path(name))
         return Target(ModelSettings(name=name), Path(), None)
     run = RunFolder(name)
-    recipe = read_recipe(str(run.path / "recipe.resolved.yaml"))
-    base = Path(str(run.read_json("provenance.json").get("base", "")))
+    recipe, base = run.recipe, run.base
     final, best = run.path / "checkpoints" / "final", run.path / "checkpoints" / "best"
     if is_complete(final):
         model = recipe.model.model_copy(update={"name": str(final), "adapter": None})

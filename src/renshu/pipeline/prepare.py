@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from renshu.envs import Environment
-from renshu.evaluation import solved_dialogues, with_examples
+from renshu.evaluation import few_shot_arm
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.check import must_pass
 from renshu.pipeline.dialogues import Supply, reasons, supply
@@ -69,9 +69,7 @@ def benchmark_name(recipe: Recipe) -> str:
 def _few_shot(recipe: Recipe, environment: type[Environment]) -> type[Environment] | None:
     if "few-shot" not in recipe.eval.compare:
         return None
-    assert environment.tasks is not None
-    tasks = environment.tasks.split("train")[: recipe.eval.shots]
-    return with_examples(environment, solved_dialogues(environment, tasks, recipe.seed))
+    return few_shot_arm(environment, recipe.eval.shots, recipe.seed)
 
 
 def _notes_on_tasks(environment: type[Environment]) -> list[str]:

@@ -12,7 +12,6 @@ from renshu.errors import ConfigError
 from renshu.pipeline.course import run_course
 from renshu.pipeline.prepare import prepare
 from renshu.pipeline.provenance import differences, provenance
-from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
 from renshu.pipeline.stand import Saved
 from renshu.pipeline.watch import Watcher
@@ -31,9 +30,9 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
     run = RunFolder.reopen(path)
     try:
         saved = _last(run, watcher)
-        record = run.read_json("provenance.json")
+        record = run.provenance
         torch.set_num_threads(int(record["threads"]))  # sums depend on it
-        recipe = read_recipe(str(run.path / "recipe.resolved.yaml"))
+        recipe = run.recipe
         prepared = prepare(recipe, name=str(record["recipe"]), base=str(record["base"]))
         now = provenance(recipe, prepared.name, prepared.agent, prepared.base)
         changed = differences(record, now)

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from renshu.errors import ConfigError, DataError
 from renshu.jsonl import append_rows
+from renshu.pipeline.recipe import Recipe, read_recipe
 
 try:
     import fcntl
@@ -33,7 +34,9 @@ except ImportError:  # Windows
 
 SUMMARY = "summary.json"
 FAILURE = "failure.json"
-MARKS = ("recipe.resolved.yaml", "provenance.json")  # a folder with one of these is a run
+RECIPE = "recipe.resolved.yaml"
+PROVENANCE = "provenance.json"
+MARKS = (RECIPE, PROVENANCE)  # a folder with one of these is a run
 LOCK = ".lock"  # held by the process that writes a run; the system lets go of it when that process dies
 
 
@@ -122,6 +125,25 @@ class RunFolder:
             (self.path / LOCK).unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe. Raises ConfigError."""
+        return read_recipe(str(self.path / RECIPE))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Raises DataError."""
+        return self.read_json(PROVENANCE)
+
+    @property
+    def base(self) -> Path:
+        """The folder that relative paths of the recipe start from. Raises DataError."""
+        return Path(str(self.provenance.get("base", "")))
+
+    def evaluation(self, arm: str) -> Path:
+        """The file of an arm's greedy episodes."""
+        return self.path / "evaluation" / f"{arm}.jsonl"
 
     def file(self, *parts: str) -> Path:
         """The path of a file or folder of the run, its parent made."""

@@ -12,8 +12,7 @@ from typing import Any
 from renshu.errors import ConfigError, RenshuError
 from renshu.jsonl import read_rows
 from renshu.pipeline.course import place_of_latest
-from renshu.pipeline.recipe import read_recipe
-from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder, is_run
+from renshu.pipeline.run_folder import FAILURE, PROVENANCE, SUMMARY, RunFolder, is_run
 
 STATES = ("complete", "running", "broken off", "failed")
 ORDERS = ("date", "name", "success")
@@ -116,8 +115,8 @@ def _bound(text: str) -> Callable[[float], bool]:
 
 
 def _line(run: RunFolder) -> RunLine:
-    recipe = read_recipe(str(run.path / "recipe.resolved.yaml"))
-    record = run.read_json("provenance.json") if (run.path / "provenance.json").is_file() else {}
+    recipe = run.recipe
+    record = run.provenance if (run.path / PROVENANCE).is_file() else {}
     complete = (run.path / SUMMARY).is_file()
     summary = run.read_json(SUMMARY) if complete else {}
     arms = {arm["arm"]: arm for result in summary.get("evaluation", {}).values() for arm in result["arms"]}

@@ -161,7 +161,7 @@ class Stand:
             checkpoint.load_weights(saved.path, self.agent.loaded.model)
 
     def _measured(self, arm: str) -> Result:
-        return read_result(arm, self.run.file("evaluation", f"{arm}.jsonl"), self.recipe.eval.samples)
+        return read_result(arm, self.run.evaluation(arm), self.recipe.eval.samples)
 
     def save_stage(self, name: str) -> None:
         """Keep the weights with which a stage ended."""
@@ -169,7 +169,7 @@ class Stand:
 
     def forget_evaluation(self, arm: str) -> Path:
         """The file of an arm that is to be measured, without what an earlier process wrote."""
-        log = self.run.file("evaluation", f"{arm}.jsonl")
+        log = self.run.evaluation(arm)
         log.unlink(missing_ok=True)
         samples_log(log).unlink(missing_ok=True)
         return log

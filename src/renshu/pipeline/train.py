@@ -10,7 +10,7 @@ from renshu.pipeline.course import run_course
 from renshu.pipeline.prepare import Prepared, prepare
 from renshu.pipeline.provenance import provenance
 from renshu.pipeline.recipe import Recipe, dump_recipe
-from renshu.pipeline.run_folder import RunFolder
+from renshu.pipeline.run_folder import PROVENANCE, RECIPE, RunFolder
 from renshu.pipeline.watch import Watcher
 from renshu.train.checkpoint import check_space
 
@@ -45,9 +45,9 @@ def play(
     check_space(folder, agent.loaded.model, copies=kept)
     run = RunFolder.create(folder, overwrite=overwrite)
     try:
-        run.write_text("recipe.resolved.yaml", dump_recipe(recipe))
+        run.write_text(RECIPE, dump_recipe(recipe))
         record = provenance(recipe, prepared.name, agent, prepared.base)
-        run.write_json("provenance.json", record)
+        run.write_json(PROVENANCE, record)
     except BaseException:
         run.close()
         raise
