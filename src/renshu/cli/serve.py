@@ -37,8 +37,9 @@ def serve(
     from renshu.errors import ConfigError
     from renshu.pipeline.agent import build_agent
     from renshu.pipeline.finished import find_target
+    from renshu.serve.app import is_loopback
     from renshu.serve.request import Defaults
-    from renshu.serve.run import is_loopback, run, service_of
+    from renshu.serve.run import run, service_of
 
     quiet()
     console = Console(stderr=True)

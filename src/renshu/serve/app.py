@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import re
 import time
@@ -30,7 +31,7 @@ from renshu.serve.turn import Delta
 from renshu.serve.worker import Worker
 
 BODY = 8 << 20  # bytes
-LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
+HOST = re.compile(r"(?:\[(.*)\]|([^:]*))(?::\d*)?")
 PATIENCE = 30.0  # seconds until a body must have arrived
 WAITING = 1000  # requests that may be in the house, running or waiting
 
@@ -51,6 +52,20 @@ class Service:
     key: str | None = None
     local: bool = True
 
+    def close(self, *, at_once: bool = False) -> None:
+        """Finish what is running, or give it up `at_once`; closing twice is harmless."""
+        self.worker.close(at_once=at_once)
+        if self.log is not None:
+            self.log.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens at `host`."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 class JsonResponse(Response):
     """JSON in ASCII: half a surrogate pair that a client sent cannot break it."""
@@ -69,9 +84,7 @@ def application(service: Service) -> Starlette:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         service.worker.start()
         yield
-        await asyncio.to_thread(service.worker.close)
-        if service.log is not None:
-            service.log.close()
+        await asyncio.to_thread(service.close)
 
     return Starlette(
         routes=[
@@ -192,7 +205,8 @@ class _Endpoints:
     def _admit(self, request: Request) -> None:
         """Raises Refusal for a request without the key, or under a foreign name of this machine."""
         host = request.headers.get("host", "")
-        if self.service.local and not LOCAL.fullmatch(host):
+        named = HOST.fullmatch(host)
+        if self.service.local and not (named and is_loopback(named[1] or named[2] or "")):
             raise Refusal(403, f"this server is for this machine only, not for the host {host[:80]!r}")
         if self.service.key is not None:
             given = request.headers.get("authorization", "").removeprefix("Bearer ")

@@ -67,8 +67,11 @@ class RequestLog:
                 self.left_out += 1
 
     def close(self) -> None:
-        """No more lines."""
-        os.close(self._file)
+        """No more lines; closing twice is harmless."""
+        with self._guard:
+            file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def _write(self, line: bytes) -> None:
         if len(line) > min(LONGEST, self.limit):

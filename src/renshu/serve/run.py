@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
+import logging
 import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from socket import socket
 
 import uvicorn
 
@@ -18,6 +20,7 @@ from renshu.serve.answer import Answerer
 from renshu.serve.app import Service, application
 from renshu.serve.log import RequestLog
 from renshu.serve.request import Defaults
+from renshu.serve.stream import PATIENCE
 from renshu.serve.worker import Worker
 
 
@@ -45,16 +48,33 @@ def service_of(
     )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens at `host`."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+class Server(uvicorn.Server):
+    """Finishes what is running before it ends; a second Ctrl-C, or a client that takes no bytes, ends it."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        deaf = asyncio.ensure_future(self._leave_the_deaf())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            deaf.cancel()
+        if self.force_exit:
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # about connections that are torn
+            await asyncio.to_thread(self.service.close, at_once=True)
+
+    async def _leave_the_deaf(self) -> None:
+        """Give up connections that still stand when every answer has been ready for a while."""
+        while self.service.worker.busy:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(PATIENCE)
+        self.force_exit = True
 
 
-def server(service: Service, host: str, port: int) -> uvicorn.Server:
-    """A server that was not started yet. It finishes what is running before it ends."""
+def server(service: Service, host: str, port: int) -> Server:
+    """A server that was not started yet."""
     config = uvicorn.Config(
         application(service),
         host=host,
@@ -64,16 +84,16 @@ def server(service: Service, host: str, port: int) -> uvicorn.Server:
         server_header=False,
         lifespan="on",
     )
-    return uvicorn.Server(config)
+    return Server(config, service)
 
 
 def run(service: Service, host: str, port: int) -> None:
     """Serve until SIGTERM or ctrl-C, then finish what is running. Raises ConfigError for a port in use."""
     serving = server(service, host, port)
     try:
-        socket = serving.config.bind_socket()
+        bound = serving.config.bind_socket()
     except SystemExit:  # uvicorn's way to say it
         raise ConfigError(f"port {port} of {host} cannot be used: choose another with --port") from None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on at its end
     with suppress(KeyboardInterrupt):
-        serving.run(sockets=[socket])
+        serving.run(sockets=[bound])

@@ -10,6 +10,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+PATIENCE = 30.0  # seconds in which a client must take something, or it counts as gone
+
 
 class EventStream(Response):
     """Sends each object as an event, then `[DONE]`. cancel: called if the client leaves before the end."""
@@ -44,7 +46,10 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _part(self, send: Send, text: str) -> None:
-        await send({"type": "http.response.body", "body": f"data: {text}\n\n".encode(), "more_body": True})
+        async with asyncio.timeout(PATIENCE):  # a TimeoutError is an OSError
+            await send(
+                {"type": "http.response.body", "body": f"data: {text}\n\n".encode(), "more_body": True}
+            )
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -51,13 +51,21 @@ class Worker:
             self._loop.call_soon_threadsafe(self._begin, make, future)
         return future
 
-    def close(self) -> None:
-        """Finish what is running, then end the thread. Closing twice is harmless."""
+    @property
+    def busy(self) -> bool:
+        """Whether something is running or waits for it."""
+        return not all(future.done() for future in [*self._pending])
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Finish what is running, or cancel it `at_once`; then end the thread. Closing twice is harmless."""
         with self._guard:
             self._closing = True
             self._guard.notify_all()
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._end.set)
+            if at_once:
+                for future in [*self._pending]:
+                    future.cancel()
         if self._thread.is_alive():
             self._thread.join()
 
