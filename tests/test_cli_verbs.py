@@ -219,6 +219,22 @@ def test_demo_tells_its_story(model, call, tmp_path, monkeypatch):
     assert (tmp_path / "runs/demo-hack-0/summary.json").is_file()
 
 
+@pytest.mark.parametrize("words", [["doctor"], ["new", "desk"], ["runs"], ["train", "flights"]])
+def test_a_package_that_cannot_be_loaded_is_a_sentence(call, monkeypatch, tmp_path, words):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "renshu.pipeline.doctor",
+        "renshu.pipeline.new",
+        "renshu.pipeline.runs",
+        "renshu.pipeline.train",
+    ):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, out, err = call(*words)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: a package cannot be loaded: import of renshu.pipeline.")
+    assert err.endswith("install it, or Renshu with all it needs: pip install --force-reinstall renshu\n")
+
+
 def test_errors_of_the_system_are_sentences(call, monkeypatch):
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device", "/full/report.html")

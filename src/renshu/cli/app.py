@@ -13,6 +13,7 @@ import typer
 from renshu.cli import models
 from renshu.cli.chat import chat
 from renshu.cli.check import check
+from renshu.cli.common import AGAIN
 from renshu.cli.compare import compare
 from renshu.cli.demo import demo
 from renshu.cli.doctor import doctor
@@ -65,6 +66,9 @@ def main() -> None:
         app()
     except RenshuError as error:
         _tell(f"error: {error}", error)
+        raise SystemExit(1) from None
+    except ImportError as error:
+        _tell(f"error: a package cannot be loaded: {error}; {AGAIN}", error)
         raise SystemExit(1) from None
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 
+AGAIN = "install it, or Renshu with all it needs: pip install --force-reinstall renshu"
+
 
 def quiet() -> None:
     """Keep the libraries below from drawing bars and printing advice between our lines."""

@@ -20,16 +20,13 @@ def doctor(
     from rich.console import Console
     from rich.text import Text
 
-    from renshu.cli.common import quiet
+    from renshu.cli.common import AGAIN, quiet
     from renshu.errors import ConfigError
 
     try:
         from renshu.pipeline.doctor import diagnose
-    except (ImportError, OSError) as error:  # OSError: a library of torch's that cannot be loaded
-        raise ConfigError(
-            f"a package that Renshu needs cannot be loaded: {error}; install it again: "
-            "pip install --force-reinstall renshu"
-        ) from error
+    except OSError as error:  # a library of torch's
+        raise ConfigError(f"a package cannot be loaded: {error}; {AGAIN}") from error
     quiet()
     console = Console(highlight=False, soft_wrap=True)
     found = []
