@@ -25,7 +25,8 @@ def chat(
     from renshu.engines import Sampling
     from renshu.envs import Environment, Interaction
     from renshu.pipeline.agent import build_agent
-    from renshu.pipeline.finished import environment_for, find_target, numbered_task
+    from renshu.pipeline.environments import tasks_from
+    from renshu.pipeline.finished import environment_for, find_target
     from renshu.pipeline.talk import Bare, talk
     from renshu.types import Stop, Task
 
@@ -39,7 +40,7 @@ def chat(
     problem = Task("chat/0")
     if env is not None or found.recipe is not None:
         environment = environment_for(found, env)
-        problem = numbered_task(environment, task)
+        (problem,) = tasks_from(environment, "test", task, 1)
         request = Interaction(environment(), problem).messages[-1].content
         console.print(f"The task: {request}", style="dim", highlight=False, markup=False)
     said = iter(message or ())

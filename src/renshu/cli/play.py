@@ -39,6 +39,7 @@ def play(
     only_success: Annotated[bool, typer.Option("--only-success", help="Save what solved its task.")] = False,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of a model; 0 is greedy.")] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a model in one episode.")] = 512,
+    seed: Annotated[int, typer.Option(min=0, help="Of a model's samples at a temperature.")] = 0,
 ) -> None:
     """Be the agent: see what it sees, call its tools, get the score; keep episodes as demonstrations."""
     from rich.console import Console
@@ -54,7 +55,7 @@ def play(
             if not _by_hand(console, environment, chosen, save, only_success):
                 return
         return
-    collected = _collect(environment, policy, tasks, count, temperature, max_tokens, only_success)
+    collected = _collect(environment, policy, tasks, count, temperature, max_tokens, seed, only_success)
     _tell(console, policy, collected)
     if save is not None:
         save_rows(save, collected.rows)
@@ -68,6 +69,7 @@ def _collect(
     count: int | None,
     temperature: float,
     max_tokens: int,
+    seed: int,
     only_success: bool,
 ) -> Collected:
     from renshu.errors import ConfigError
@@ -88,6 +90,7 @@ def _collect(
         tasks,
         temperature=temperature,
         max_tokens=max_tokens,
+        seed=seed,
         only_success=only_success,
     )
 

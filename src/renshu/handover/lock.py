@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from renshu.pipeline.provenance import PACKAGES
+from renshu.pipeline.provenance import PACKAGES, version_of
 
 _LINE = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
 
@@ -34,15 +34,8 @@ def version_differences(lock: str) -> list[str]:
     return [
         f"{name}: {version} in the lock, {here} here"
         for name, version in wanted.items()
-        if (here := platform.python_version() if name == "python" else _version(name)) != version
+        if (here := platform.python_version() if name == "python" else version_of(name)) != version
     ]
-
-
-def _version(name: str) -> str:
-    try:
-        return distribution(name).version
-    except PackageNotFoundError:
-        return "none"
 
 
 def _needed(name: str) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ from renshu.seeding import stable_hash
 from renshu.types import Task
 
 REHEARSED = 8  # tasks of a dry run
+PRACTICE = {"name": "practice", "grpo": {}}  # the stage that is rehearsed where there is no recipe
 REQUESTS = ("question", "problem", "instruction", "input", "query", "text")  # what rows call the request
 UNPLAYABLE = frozenset(
     {
@@ -133,9 +134,6 @@ def _find(
     if model is not None:
         recipe = Recipe.from_dict({"env": name, "model": {"name": model}, "stages": [PRACTICE]})
     return _loaded(name, recipe, Path())
-
-
-PRACTICE = {"name": "practice", "grpo": {}}
 
 
 def _loaded(env: str, recipe: Recipe | None, base: Path) -> _Target:

@@ -16,8 +16,8 @@ from renshu.evaluation import Outcome, Prices, Result, Tries, compare, repeated,
 from renshu.evaluation.records import outcome_record
 from renshu.pipeline.arms import Arm, find_arms
 from renshu.pipeline.bench import Bench
-from renshu.pipeline.environments import load_environment, split_name
-from renshu.pipeline.finished import environment_for, numbered_task
+from renshu.pipeline.environments import load_environment, split_name, tasks_from
+from renshu.pipeline.finished import environment_for
 from renshu.pipeline.recipe import EvaluationSettings
 from renshu.pipeline.run_folder import RECIPE, RunFolder
 from renshu.pipeline.sources import source_record
@@ -82,7 +82,7 @@ def repeat_prompt(
     """Test task `number` (from 0) played `times` times by every arm, as JSON. Raises a RenshuError."""
     arms = find_arms(targets)
     bench = _bench(arms, env, None, max_tokens, None, watcher)
-    task = numbered_task(bench.environment, number)
+    (task,) = tasks_from(bench.environment, "test", number, 1)
     rows = []
     for arm in arms:
         try:

@@ -1,16 +1,19 @@
-"""From the words of a recipe to an environment class that keeps its contract."""
+"""From the words of a recipe, or of a person, to an environment class and its tasks."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from renshu.envs import Environment
+from renshu.envs.tasks import SPLITS
 from renshu.errors import ConfigError
 from renshu.seeding import stable_hash
+from renshu.types import Task
 
 BUILT_IN = {"flights": "renshu.envs.flights:FlightDesk", "repairs": "renshu.envs.repairs:RepairDesk"}
 
@@ -25,6 +28,23 @@ def environment_of(target: str) -> type[Environment]:
     from renshu.pipeline.recipe import read_recipe
 
     return load_environment(read_recipe(target).env, Path(target).parent)
+
+
+def tasks_from(
+    environment: type[Environment], split: str, first: int = 0, count: int | None = None
+) -> Sequence[Task]:
+    """`count` tasks (default: all) of the split that a person names, from number `first` on.
+
+    Raises ConfigError for a split or task that there is not, DataError for a split without tasks.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
+    if environment.tasks is None:
+        raise ConfigError(f"{environment.__name__} has no tasks: set `tasks` to Tasks")
+    tasks = environment.tasks.split(split)
+    if first >= len(tasks):
+        raise ConfigError(f"there is no {split} task {first}: the last one is {len(tasks) - 1}")
+    return tasks[first : None if count is None else first + count]
 
 
 def load_environment(name: str, base: str | Path = ".") -> type[Environment]:

@@ -12,7 +12,6 @@ from renshu.pipeline.environments import load_environment
 from renshu.pipeline.recipe import Recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
 from renshu.train.checkpoint import is_complete
-from renshu.types import Task
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,3 @@ def environment_for(target: Target, name: str | None) -> type[Environment]:
             "a model alone does not say what to do: name an environment with --env, e.g. --env flights"
         )
     return load_environment(target.recipe.env, target.base)
-
-
-def numbered_task(environment: type[Environment], number: int) -> Task:
-    """Task `number` (from 0) of the test split. Raises ConfigError, or DataError, if there is none."""
-    if environment.tasks is None:
-        raise ConfigError(f"{environment.__name__} has no tasks: set `tasks` to Tasks")
-    tasks = environment.tasks.split("test")
-    if number >= len(tasks):
-        raise ConfigError(f"there is no test task {number}: the last one is {len(tasks) - 1}")
-    return tasks[number]

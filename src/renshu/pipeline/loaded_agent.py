@@ -10,7 +10,8 @@ from renshu.chat.wire import as_in_training, read_messages, read_tools, with_ids
 from renshu.engines import Sampling, Session
 from renshu.envs import Environment, Interaction
 from renshu.pipeline.agent import Agent, build_agent
-from renshu.pipeline.finished import Target, environment_for, find_target, numbered_task
+from renshu.pipeline.environments import tasks_from
+from renshu.pipeline.finished import Target, environment_for, find_target
 from renshu.rollout.episode import run_episode
 from renshu.tools import ToolSpec
 from renshu.types import Message, Task, Trajectory
@@ -99,4 +100,6 @@ def _schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, Any]:
 def _task(environment: type[Environment], task: Task | Mapping[str, Any] | int) -> Task:
     if isinstance(task, Task):
         return task
-    return numbered_task(environment, task) if isinstance(task, int) else Task("given/0", dict(task))
+    if isinstance(task, int):
+        return tasks_from(environment, "test", task, 1)[0]
+    return Task("given/0", dict(task))

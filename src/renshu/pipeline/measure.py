@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from renshu.envs import require_env
-from renshu.envs.tasks import SPLITS
 from renshu.errors import ConfigError
 from renshu.evaluation import evaluate, tokens_a_task
 from renshu.pipeline.agent import build_agent
+from renshu.pipeline.environments import tasks_from
 from renshu.pipeline.finished import environment_for, find_target
 from renshu.pipeline.preflight import check_prompts
 from renshu.pipeline.recipe import EvaluationSettings
@@ -33,17 +33,14 @@ def measure(
     Temperature 0 in what is returned says that episodes are greedy; its tokens are means of one. Raises a
     RenshuError.
     """
-    if split not in SPLITS:
-        raise ConfigError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
     if log is not None and log.exists():
         raise ConfigError(f"{log} is there already; name another file for the log")
     watcher = watcher or Watcher()
     target = find_target(name)
     environment = environment_for(target, env)
     require_env(environment)
-    assert environment.tasks is not None
     settings = target.recipe.eval if target.recipe is not None else EvaluationSettings()
-    chosen = environment.tasks.split(split)[: tasks or settings.tasks]
+    chosen = tasks_from(environment, split, count=tasks or settings.tasks)
     agent = build_agent(target.model, target.base, target.weights)
     if target.note:
         watcher.noted(target.note)
@@ -57,11 +54,11 @@ def measure(
         environment,
         chosen,
         arm=arm,
+        log=log,
+        progress=partial(watcher.evaluating, arm),
         max_tokens=budget,
         at_once=settings.at_once,
         seed=seed,
-        log=log,
-        progress=partial(watcher.evaluating, arm),
     )
     watcher.evaluated(result.summary())
     tokens = tokens_a_task(result.outcomes)

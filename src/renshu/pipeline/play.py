@@ -11,9 +11,9 @@ from typing import Any
 from renshu.envs import Environment, Interaction, demonstration_row, play_through
 from renshu.envs.interaction import in_own_loop
 from renshu.envs.moves import Think
-from renshu.envs.tasks import SPLITS
 from renshu.errors import ConfigError, DataError
 from renshu.jsonl import append_rows
+from renshu.pipeline.environments import tasks_from
 from renshu.pipeline.typed import read_typed
 from renshu.types import Message, Scored, Stop, Task, Trajectory
 
@@ -30,21 +30,15 @@ def choose_tasks(
 ) -> Sequence[Task]:
     """`count` tasks of a split from number `first` on, fewer where it ends before.
 
-    Raises ConfigError for a split or a task that there is not, and where what is saved would be of tasks
-    that measure or choose models.
+    Raises ConfigError as `tasks_from` does, and where what is saved would be of tasks that measure or choose
+    models.
     """
-    if split not in SPLITS:
-        raise ConfigError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
+    tasks = tasks_from(environment, split, first, count)
     if to_save and split != "train":
         raise ConfigError(
             f"--save with the {split} split: what is trained on must not be measured; use train"
         )
-    if environment.tasks is None:
-        raise ConfigError(f"{environment.__name__} has no tasks: set `tasks` to Tasks")
-    tasks = environment.tasks.split(split)
-    if first >= len(tasks):
-        raise ConfigError(f"there is no {split} task {first}: the last one is {len(tasks) - 1}")
-    return tasks[first : first + count]
+    return tasks
 
 
 def play_by_hand(environment: Environment, task: Task, ask: Ask, show: Show, hint: Hint) -> Trajectory | None:

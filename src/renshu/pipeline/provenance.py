@@ -33,7 +33,7 @@ def provenance(recipe: Recipe, name: str, agent: Agent, base: Path) -> dict[str,
         "seed": recipe.seed,
         "base": str(base.resolve()),
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: version_of(name) for name in PACKAGES},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {agent.loaded.model.device}",
         "threads": torch.get_num_threads(),
         "model": recipe.model.name,
@@ -65,8 +65,9 @@ def _short(value: Any) -> str:
     return "none" if value in (None, "") else str(value)[:12]
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """The version of a package that is installed here, or `none`."""
     try:
         return version(name)
     except PackageNotFoundError:
-        return "not installed"
+        return "none"
