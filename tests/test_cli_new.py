@@ -152,6 +152,8 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path, monkeypatch):
         ("class", "e.g. order_desk"),
         ("", "e.g. order_desk"),
         ("_x", "e.g. x"),
+        ("\ufb01le", "is read by Python as 'file'"),
+        ("cafe\u0301", "is read by Python as 'caf\u00e9'"),
         ("json", "the name of a module that Python loads"),
         ("renshu", "the name of a module that Python loads"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from renshu.errors import DataError
-from renshu.jsonl import append_rows, line_of, parse_json, read_rows, user_lines
+from renshu.jsonl import append_rows, line_of, parse_json, read_object, read_rows, user_lines
 
 
 def test_a_line_is_one_line_of_utf8_whatever_is_in_it():
@@ -48,3 +48,29 @@ def test_the_lines_of_a_user_are_those_that_say_something(tmp_path):
 def test_what_is_no_json_is_refused_in_two_words(text):
     with pytest.raises(ValueError, match=r"^not JSON$"):
         parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "a.json cannot be read: No such file or directory"),
+        (b"", r"a.json is damaged: Expecting value"),
+        (b"[]", r"a.json is damaged: expected an object, found '\[\]'"),
+        (b"\x80", "a.json is damaged: invalid start byte at byte 0"),
+        (b"[" * 100_000, "a.json is damaged: nested too deeply"),
+        (b'{"b": 1}', "a.json is damaged: it has no a, c$"),
+    ],
+)
+def test_a_damaged_object_is_named(tmp_path, data, reason):
+    path = tmp_path / "a.json"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(DataError, match=reason):
+        read_object(path, ("a", "b", "c"))
+
+
+def test_a_row_without_its_keys_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"step": 1}\n{}\n')
+    with pytest.raises(DataError, match="a.jsonl is damaged at line 2: it has no step"):
+        read_rows(path, ("step",))

@@ -129,6 +129,7 @@ def test_half_precision_logits_are_scored_in_float32() -> None:
         ("max_tokens", 0),
         ("temperature", -1.0),
         ("temperature", float("nan")),
+        ("temperature", 1e-300),
         ("top_p", 0.0),
         ("top_k", -1),
         ("min_p", 2),

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from renshu.envs import Environment, Tasks, call, check_env, require_env, reward, say, success
+from renshu.envs import Environment, Tasks, call, check_env, require_env, reward, say, success, think
 from renshu.errors import ContractError, InfrastructureError
 from renshu.tools import tool
 from renshu.types import Task
@@ -193,6 +193,13 @@ def test_an_error_in_the_moves_is_named():
 
     with pytest.raises(InfrastructureError, match=r"the moves of Broken, task lamp/train/0: AttributeError"):
         play_through(broken(solve=solve)(), Lamp.tasks.train[0])
+
+
+@pytest.mark.parametrize("move", [say, think])
+@pytest.mark.parametrize("value", [7, None, ["7"]])
+def test_what_is_said_or_thought_is_text(move, value):
+    with pytest.raises(ContractError, match=rf"{move.__name__}\(.*\): expected text, e.g."):
+        move(value)
 
 
 def test_a_task_that_cannot_be_made_is_named():

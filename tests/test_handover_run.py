@@ -176,6 +176,13 @@ def test_unfinished_runs_and_lost_files_are_refused(run, tmp_path):
 TAIL = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"  # no secret: it opens nothing
 
 
+def test_a_run_whose_recipe_is_damaged_is_not_packed(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "recipe.resolved.yaml").write_text("{}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"recipe.resolved.yaml: env: Field required"):
+        pack(copy, tmp_path / "run.zip")
+
+
 def test_a_run_with_secrets_is_not_packed(run, tmp_path):
     leak = "WEATHER_KEY" + " = '" + TAIL + "'"
     home, names = run.parent, run.parent / "names.json"

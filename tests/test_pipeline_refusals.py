@@ -132,9 +132,10 @@ def test_group_of_one_with_a_group_baseline(play):
         play("stages.1.grpo.group=1")
 
 
-def test_greedy_practice(play):
-    with pytest.raises(ConfigError, match=r"sample.temperature: 0 is greedy"):
-        play("stages.1.sample={temperature: 0}")
+@pytest.mark.parametrize("temperature", ["0", "1e-300"])
+def test_greedy_practice(play, temperature):
+    with pytest.raises(ConfigError, match=r"sample.temperature: below 0.0001 is greedy"):
+        play(f"stages.1.sample={{temperature: {temperature}}}")
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,8 @@ def test_any_character_may_stand_in_a_log(tmp_path):
         ("summary.json", "[]", r"summary.json is damaged: expected an object"),
         ("summary.json", "{}", r"summary.json is damaged: it has no seed, stages, evaluation, tokens"),
         ("metrics.jsonl", '{"torn\n', r"metrics.jsonl is damaged at line 1: Unterminated"),
+        ("metrics.jsonl", "{}\n", r"metrics.jsonl is damaged at line 1: it has no stage, step"),
+        ("findings.jsonl", '{"stage": "a", "step": 1}\n', r"findings.jsonl .* it has no name, text"),
         ("provenance.json", "[]", r"provenance.json is damaged: expected an object"),
     ],
 )

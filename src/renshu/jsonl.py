@@ -1,10 +1,10 @@
-"""JSON lines: how all files of one object a line are written and read."""
+"""JSON lines: how all files of one object a line, or of one object, are written and read."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +37,39 @@ def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         file.write(b"".join(map(line_of, rows)))
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file that Renshu wrote, none if there is no file.
+def read_rows(path: Path, keys: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The objects of a file that Renshu wrote, none if there is no file; each has the `keys`.
 
     A last line without its end is left out: its writer was stopped. Raises DataError naming a damaged line.
     """
     text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
     *whole, _torn = text.split("\n")  # not `splitlines`: a text may hold U+2028, which JSON leaves as it is
-    rows = []
-    for number, line in enumerate(whole, start=1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} is damaged at line {number}: {error}") from None
-        if not isinstance(row, dict):
-            raise DataError(f"{path} is damaged at line {number}: expected an object, found {line[:40]!r}")
-        rows.append(row)
-    return rows
+    return [_object(line, f"{path} is damaged at line {n}", keys) for n, line in enumerate(whole, start=1)]
+
+
+def read_object(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """The object that is all of a file that Renshu wrote. Raises DataError if it is missing or damaged."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is damaged: {error.reason} at byte {error.start}") from None
+    return _object(text, f"{path} is damaged", keys)
+
+
+def _object(text: str, damaged: str, keys: Sequence[str]) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise DataError(f"{damaged}: nested too deeply") from None
+    except ValueError as error:
+        raise DataError(f"{damaged}: {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{damaged}: expected an object, found {text[:40]!r}")
+    if missing := [key for key in keys if key not in value]:
+        raise DataError(f"{damaged}: it has no {', '.join(missing)}")
+    return value
 
 
 def user_lines(path: Path) -> list[str]:

@@ -13,6 +13,15 @@ T = TypeVar("T")
 Watch = Callable[[int, float], bool]  # told each sampled token and its log-prob; True ends the turn there
 
 
+COOLEST = 1e-4  # below it no draw differs from greedy, but logits divided by it may overflow
+TEMPERATURES = f"0 (greedy), or from {COOLEST} on"
+
+
+def is_temperature(value: float) -> bool:
+    """Whether a turn can be sampled at it."""
+    return value == 0 or COOLEST <= value < float("inf")
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How one turn is sampled; the only source of sampling values, whatever the checkpoint suggests.
@@ -32,7 +41,7 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, value, valid, rule in (
             ("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1"),
-            ("temperature", self.temperature, 0 <= self.temperature < float("inf"), "0 (greedy) or more"),
+            ("temperature", self.temperature, is_temperature(self.temperature), TEMPERATURES),
             ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)"),
             ("top_k", self.top_k, self.top_k >= 0, "0 (off) or more"),
             ("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 (off) and 1"),

@@ -13,6 +13,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+from renshu.errors import ContractError
+
 
 @dataclass(frozen=True)
 class Think:
@@ -42,7 +44,7 @@ Moves = Generator[Move, str, None]
 
 def think(text: str) -> Think:
     """A thought, written down together with the next move; `yield` gives back an empty text."""
-    return Think(text)
+    return Think(_text("think", text))
 
 
 def call(name: str, /, **arguments: Any) -> Call:
@@ -52,4 +54,11 @@ def call(name: str, /, **arguments: Any) -> Call:
 
 def say(text: str) -> Say:
     """A reply without calls; `yield` gives back what the user says, unless the episode is over."""
-    return Say(text)
+    return Say(_text("say", text))
+
+
+def _text(move: str, text: object) -> str:
+    """Raises ContractError for anything else: a message holds text, and 7 is not "7"."""
+    if not isinstance(text, str):
+        raise ContractError(f"{move}({text!r}): expected text, e.g. {move}(str(...))")
+    return text

@@ -26,6 +26,7 @@ from renshu.handover.lock import lock_text
 from renshu.handover.secrets import find_secrets
 from renshu.models.get import KNOWN
 from renshu.models.load import ORIGIN
+from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import PROVENANCE, RECIPE, SUMMARY, RunFolder, is_run
 from renshu.pipeline.sources import source_record, sources_of
 from renshu.train.checkpoint import MARKER, is_complete, marker_text
@@ -91,6 +92,7 @@ def _finished(folder: Path) -> RunFolder:
     run = RunFolder(folder)
     if not (folder / SUMMARY).is_file() or not is_complete(folder / FINAL):
         raise ConfigError(f"{folder} did not come to its end: go on with it by `renshu resume {folder}`")
+    read_recipe(str(folder / RECIPE))  # raises ConfigError if it is damaged
     return run
 
 

@@ -6,6 +6,7 @@ import json
 import keyword
 import shutil
 import sys
+import unicodedata
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -54,6 +55,8 @@ def write_new(name: str, parent: str | Path = ".", language: str = "en") -> Path
 
 def require_name(name: str) -> None:
     """Raise ConfigError unless a module, and a class called after it, may have this name."""
+    if name != (plain := unicodedata.normalize("NFKC", name)):  # Python looks for the other file
+        raise ConfigError(f"{name!r} is read by Python as {plain!r}: choose a name that is spelled so")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         near = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_").lower()
         usable = near.isidentifier() and not keyword.iskeyword(near)

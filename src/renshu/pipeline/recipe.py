@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from renshu.algorithms.grpo import GrpoConfig
 from renshu.algorithms.sft import SftConfig
 from renshu.config import StrictModel, apply_overrides, apply_preset, dump_yaml, load_yaml
+from renshu.engines.protocol import COOLEST
 from renshu.errors import ConfigError
 from renshu.evaluation.samples import Tries
 from renshu.models import ModelSettings
@@ -68,9 +69,9 @@ class Stage(StrictModel):
             )
         if self.sft is not None and self.sample != SampleSettings():
             raise ValueError("sample: an sft stage samples nothing; leave sample out")
-        if self.grpo is not None and self.sample.temperature == 0:
+        if self.grpo is not None and self.sample.temperature < COOLEST:
             raise ValueError(
-                "sample.temperature: 0 is greedy; grpo learns from differences, so sample above 0"
+                f"sample.temperature: below {COOLEST} is greedy; grpo learns from differences: sample above 0"
             )
         return self
 

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from renshu.errors import ConfigError, DataError
-from renshu.jsonl import append_rows
+from renshu.errors import ConfigError
+from renshu.jsonl import append_rows, read_object
 from renshu.pipeline.recipe import Recipe, read_recipe
 
 try:
@@ -171,13 +171,7 @@ class RunFolder:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Raises DataError if the file is missing or damaged."""
-        try:
-            value = json.loads((self.path / name).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self.path / name} cannot be read: {error}") from None
-        if not isinstance(value, dict):
-            raise DataError(f"{self.path / name} cannot be read: expected an object")
-        return value
+        return read_object(self.path / name)
 
 
 def _require_free(path: Path, overwrite: bool) -> None:

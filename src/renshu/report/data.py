@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from renshu.errors import DataError
-from renshu.jsonl import read_rows
+from renshu.jsonl import read_object, read_rows
 from renshu.report.charts import Bar, Series
 from renshu.report.unfinished import summary_so_far
 
+STEP = ("stage", "step")  # keys of every line of a log, and of a sample
+SAMPLE = ("task", "reward", "success", "stop", "segments")
 SHOWN_SEQUENCES = 7  # of tools; the rest is "other", so that each has its own colour
 
 
@@ -35,19 +36,16 @@ class RunData:
         folder = Path(folder)
         if not (folder / "summary.json").is_file():
             return cls._unfinished(folder)
-        summary = _object(folder / "summary.json", _text(folder / "summary.json"))
-        missing = [key for key in ("seed", "stages", "evaluation", "tokens") if key not in summary]
-        if missing:
-            raise DataError(f"{folder / 'summary.json'} is damaged: it has no {', '.join(missing)}")
-        return cls._of(folder, summary, read_rows(folder / "metrics.jsonl"))
+        summary = read_object(folder / "summary.json", ("seed", "stages", "evaluation", "tokens"))
+        return cls._of(folder, summary, read_rows(folder / "metrics.jsonl", STEP))
 
     @classmethod
     def _unfinished(cls, folder: Path) -> RunData:
         """A run that goes on, or was broken off: with what it has told so far."""
         if not (folder / "recipe.resolved.yaml").is_file():
             raise DataError(f"{folder} holds no run: there is no recipe.resolved.yaml in it")
-        failure = _object(folder / "failure.json", _text(folder / "failure.json") or "{}").get("error")
-        metrics = read_rows(folder / "metrics.jsonl")
+        failure = _object_if_there(folder / "failure.json").get("error")
+        metrics = read_rows(folder / "metrics.jsonl", (*STEP, "steps"))
         return cls._of(folder, summary_so_far(folder, metrics, failure), metrics)
 
     @classmethod
@@ -56,10 +54,10 @@ class RunData:
             name=folder.resolve().name,
             summary=summary,
             metrics=metrics,
-            samples=read_rows(folder / "trajectories" / "samples.jsonl"),
-            findings=read_rows(folder / "findings.jsonl"),
+            samples=read_rows(folder / "trajectories" / "samples.jsonl", (*STEP, *SAMPLE)),
+            findings=read_rows(folder / "findings.jsonl", (*STEP, "name", "text")),
             settings=_text(folder / "recipe.resolved.yaml"),
-            provenance=_object(folder / "provenance.json", _text(folder / "provenance.json") or "{}"),
+            provenance=_object_if_there(folder / "provenance.json"),
         )
 
     def of_stage(self, stage: str) -> list[dict[str, Any]]:
@@ -129,14 +127,8 @@ def chosen_samples(samples: Sequence[dict[str, Any]], most: int = 6) -> list[dic
 
 
 def _text(path: Path) -> str:
-    return path.read_text("utf-8") if path.is_file() else ""
+    return path.read_text("utf-8", errors="replace") if path.is_file() else ""
 
 
-def _object(path: Path, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise DataError(f"{path} is damaged: expected an object, found {text[:40]!r}")
-    return value
+def _object_if_there(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}

@@ -12,12 +12,12 @@ from renshu.chat.arguments import Malformed, decode_value
 from renshu.chat.wire import read_messages, read_tools
 from renshu.config import StrictModel
 from renshu.engines import Sampling
+from renshu.engines.protocol import COOLEST
 from renshu.errors import ConfigError, DataError
 from renshu.serve.refusals import Refusal
 from renshu.types import Message
 
 LONGEST = 500  # characters of a refusal: it may quote what the client sent
-GREEDY = 1e-4  # below this temperature: no draw differs, but logits divided by it may overflow
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _sampling(read: Body, defaults: Defaults, stop_ids: frozenset[int]) -> Sampl
     temperature = defaults.temperature if read.temperature is None else read.temperature
     return Sampling(
         max_tokens=limit,
-        temperature=temperature if temperature >= GREEDY else 0.0,
+        temperature=temperature if temperature >= COOLEST else 0.0,
         top_p=read.top_p or 1.0,
         top_k=read.top_k or 0,
         min_p=read.min_p or 0.0,

@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from renshu.errors import CheckpointError
+from renshu.errors import CheckpointError, DataError
+from renshu.jsonl import read_object
 from renshu.train.optimiser import trainable
 
 MARKER = "complete.json"
@@ -101,7 +102,7 @@ def is_complete(path: Path) -> bool:
     try:
         sizes = json.loads((path / MARKER).read_text(encoding="utf-8"))
         return all((path / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 
@@ -203,12 +204,9 @@ def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None =
 def read_state(path: Path) -> dict[str, Any]:
     """The state of a complete checkpoint. Raises CheckpointError if it is damaged."""
     try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path / 'state.json'} cannot be read: {error}") from None
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{path / 'state.json'} cannot be read: expected an object")
-    return state
+        return read_object(path / "state.json")
+    except DataError as error:
+        raise CheckpointError(f"{error}; take an earlier checkpoint") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
