@@ -1,17 +1,20 @@
-"""Rows of supervised fine-tuning: order, truncation, what is dropped."""
+"""Rows of supervised fine-tuning: order, truncation, what is dropped; minibatches of any training."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from renshu.algorithms import SftConfig
+from renshu.algorithms import Credit, SftConfig
 from renshu.errors import DataError
 from renshu.train import SftBatches
 from renshu.train.batches import usable
+from renshu.train.minibatch import minibatches
 from renshu.types import Row
 
 
@@ -73,3 +76,20 @@ def test_orders_differ_between_epochs_and_seeds_and_nothing_else() -> None:
     again = SftBatches(rows, config, seed=1)
     again(1)
     assert tuple(one.ids[0] for one in again(0)) == orders[1, 0]
+
+
+def test_minibatches_hold_whole_groups_and_all_tokens() -> None:
+    rows = tuple(Row((0, i, i), (False, True, True), (-1.0, -1.0), group=f"{i // 2}") for i in range(10))
+    credit = Credit(rows, tuple(float(i % 4 != 0) for i in range(10)))
+
+    def pack(some: Sequence[Row]) -> list[list[int]]:
+        return [[i] for i in range(len(some))]
+
+    parts = minibatches(credit, 2, skip_zero=True, pack=pack, device=torch.device("cpu"))
+    groups = [{row.group for micro in part.micro for row in micro.rows} for part in parts]
+    assert groups == [{"0", "1", "2"}, {"3", "4"}]
+    assert [part.counts.rows for part in parts] == [6, 4]
+    assert [part.counts.tokens for part in parts] == [12, 8]
+    assert [part.counts.mean_tokens for part in parts] == [10, 10]
+    assert [part.skipped for part in parts] == [2, 1]
+    assert len(minibatches(credit, 9, skip_zero=False, pack=pack, device=torch.device("cpu"))) == 5

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from renshu.algorithms import Credit, GrpoConfig, SftConfig, grpo, sft
+from renshu.algorithms import GrpoConfig, SftConfig, grpo, sft
 from renshu.errors import TrainingError
 from renshu.models import AdapterSettings
 from renshu.models.adapters import add_adapter
@@ -24,7 +24,6 @@ from renshu.models.reference import reference_of
 from renshu.rollout import rollout_metrics
 from renshu.seeding import stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer, checkpoint, train
-from renshu.train.minibatch import minibatches
 from renshu.tree import token_logprobs
 from renshu.types import Group, Row, Scored, Segment, Stop, Task, Trajectory, Unscored
 
@@ -382,20 +381,3 @@ def test_the_model_is_left_in_evaluation_mode() -> None:
     model = tiny()
     bandit_trainer(model, 1).step(0, teaching(model))
     assert not model.training
-
-
-def test_minibatches_hold_whole_groups_and_all_tokens() -> None:
-    rows = tuple(Row((0, i, i), (False, True, True), (-1.0, -1.0), group=f"{i // 2}") for i in range(10))
-    credit = Credit(rows, tuple(float(i % 4 != 0) for i in range(10)))
-
-    def pack(some: Sequence[Row]) -> list[list[int]]:
-        return [[i] for i in range(len(some))]
-
-    parts = minibatches(credit, 2, skip_zero=True, pack=pack, device=torch.device("cpu"))
-    groups = [{row.group for micro in part.micro for row in micro.rows} for part in parts]
-    assert groups == [{"0", "1", "2"}, {"3", "4"}]
-    assert [part.counts.rows for part in parts] == [6, 4]
-    assert [part.counts.tokens for part in parts] == [12, 8]
-    assert [part.counts.mean_tokens for part in parts] == [10, 10]
-    assert [part.skipped for part in parts] == [2, 1]
-    assert len(minibatches(credit, 9, skip_zero=False, pack=pack, device=torch.device("cpu"))) == 5

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from renshu.serve.app import Service
 
 
 def serve(
@@ -29,12 +34,9 @@ def serve(
     at_once: Annotated[int, typer.Option(min=1, help="Requests that decode together.")] = 64,
 ) -> None:
     """Serve a model to clients of OpenAI's chat completions, with the template it was trained with."""
-    import os
-
     from rich.console import Console
 
     from renshu.cli.common import quiet
-    from renshu.errors import ConfigError
     from renshu.pipeline.agent import build_agent
     from renshu.pipeline.finished import find_target
     from renshu.serve.app import is_loopback
@@ -42,25 +44,17 @@ def serve(
     from renshu.serve.run import run, service_of
 
     quiet()
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, highlight=False)
     local = is_loopback(host)
-    if not local and not expose:
-        raise ConfigError(
-            f"--host {host} lets other machines reach this server: add --expose if you want that"
-        )
-    if no_log and log is not None:
-        raise ConfigError("--log and --no-log exclude each other: leave one out")
-    key = os.environ.get(api_key_env) if api_key_env is not None else None
-    if api_key_env is not None and not key:
-        raise ConfigError(f"--api-key-env: the variable {api_key_env} is not set, or empty")
+    _refuse(host, reachable=not local and not expose, log_twice=no_log and log is not None)
+    key = _key(api_key_env)
     found = find_target(target)
     agent = build_agent(found.model, found.base, found.weights)
     default_log = Path(target) / "requests.jsonl" if found.recipe is not None else Path("requests.jsonl")
-    name = Path(target).resolve().name if Path(target).exists() else target
     service = service_of(
         agent.chat,
         agent.engine,
-        name,
+        Path(target).resolve().name if Path(target).exists() else target,
         defaults=Defaults(max_tokens, temperature),
         log=None if no_log else log or default_log,
         key=key,
@@ -69,11 +63,38 @@ def serve(
     )
     if found.note:
         console.print(found.note, style="dim")
-    if not local:
-        unguarded = "" if key else ", and asks for no key (--api-key-env)"
+    _tell(console, service, host, port)
+    run(service, host, port)
+
+
+def _refuse(host: str, *, reachable: bool, log_twice: bool) -> None:
+    from renshu.errors import ConfigError
+
+    if reachable:
+        raise ConfigError(
+            f"--host {host} lets other machines reach this server: add --expose if you want that"
+        )
+    if log_twice:
+        raise ConfigError("--log and --no-log exclude each other: leave one out")
+
+
+def _key(variable: str | None) -> str | None:
+    """What clients must send. Raises ConfigError if the variable that should hold it is empty."""
+    import os
+
+    from renshu.errors import ConfigError
+
+    key = os.environ.get(variable) if variable is not None else None
+    if variable is not None and not key:
+        raise ConfigError(f"--api-key-env: the variable {variable} is not set, or empty")
+    return key
+
+
+def _tell(console: Console, service: Service, host: str, port: int) -> None:
+    if not service.local:
+        unguarded = "" if service.key else ", and asks for no key (--api-key-env)"
         console.print(f"warning: {host} can be reached by other machines{unguarded}", style="yellow")
     shown = f"[{host}]" if ":" in host else host
-    console.print(f"serving {name} at http://{shown}:{port}/v1", markup=False, highlight=False)
+    console.print(f"serving {service.name} at http://{shown}:{port}/v1")
     if service.log is not None:
-        console.print(f"requests are kept in {service.log.path}", style="dim", markup=False, highlight=False)
-    run(service, host, port)
+        console.print(f"requests are kept in {service.log.path}", style="dim")
