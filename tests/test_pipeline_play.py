@@ -323,6 +323,8 @@ def test_play_from_a_pipe_saves_what_can_be_trained_on(tmp_path, verb):
     )
     (row,) = [json.loads(line) for line in demos.read_text("utf-8").splitlines()]
     assert row["messages"][-1] == {"role": "assistant", "content": "b"}
+    out = verb(tmp_path / "bell.py", "--save", tmp_path / "slips.jsonl", stdin="c\n")
+    assert ", though not solved: --only-success leaves such out" in out
     out = verb(tmp_path / "bell.py", "--save", demos, "--only-success", stdin="c\n")
     assert "not saved: not solved" in out
     assert len(read_dialogues(demos).items) == 1

@@ -144,7 +144,10 @@ def _by_hand(
         for reason in collected.left_out:
             console.print(f"not saved: {reason}", markup=False)
         if collected.rows:
-            console.print(f"saved to {save}", markup=False)
+            unsolved = (
+                "" if collected.success["solved"] else ", though not solved: --only-success leaves such out"
+            )
+            console.print(f"saved to {save}{unsolved}", markup=False)
     return True
 
 
