@@ -93,7 +93,8 @@ def check_environment(
     if told and not any(finding.code == "hangs" for finding in findings):
         findings += _played(stage, chosen, told)
         findings += check_alike(stage, environment.tasks, names_used(environment))
-    findings += check_shared(shared, environment)
+    failing = any(finding.code in GOLDEN for finding in findings)
+    findings[:0] = check_shared(shared, environment, failing=failing)  # the cause before what follows
     findings += check_fields(fields, everyone)
     if stage.exhausted:
         findings.append(found("cut_short", "the check", f"{budget:g} seconds were used up"))
@@ -204,6 +205,7 @@ def _slow(stage: Stage) -> Iterator[Finding]:
         yield found("tool_slow", "tools", f"a scripted episode takes {seconds:.1f} seconds without any model")
 
 
+GOLDEN = frozenset({"gold_random", "gold_faults", "gold_fails", "gold_below_full"})
 LASTING = frozenset({"state_shared", "task_changed"})  # what one episode leaves behind for the next
 FOLLOWING = frozenset(
     {

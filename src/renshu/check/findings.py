@@ -67,7 +67,7 @@ ADVICE: dict[str, tuple[Severity, str]] = {
     "setup_random": ("error", "let setup depend on the task alone; seed by task.id"),
     "play_failed": ("error", "mend the environment's code: this is no mistake of a model"),
     "hangs": ("error", "give the tool @tool(timeout=...), or mend the loop"),
-    "state_shared": ("error", "set state in setup(), not on the class: episodes run at the same time"),
+    "state_shared": ("error", "set state in setup(), as a copy of its own: episodes run at the same time"),
     "task_changed": ("error", "copy the field in setup() before changing it: all rollouts share the task"),
     "score_random": ("error", "let the same episode always earn the same"),
     "random_unseeded": ("warning", "use renshu.seeding.generator(task.id), never the module `random`"),

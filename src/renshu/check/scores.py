@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -16,6 +16,7 @@ from renshu.types import Scored, Unscored
 CLOSE = 1e-9
 THOUGHTLESS = ("idle", "echo", "ramble")
 EVERY_WORD = "every word"  # of those that rewards look for: may be asked for, so that it weighs less
+DOES = {"echo": "the prompt said back", "ramble": "words without content"}
 KNOWING = ("gold", "hurried", "answer")  # policies that know the solution; all other plays are cheap
 
 
@@ -142,6 +143,7 @@ def check_range(stage: Stage, plays: Sequence[Play]) -> Iterator[Finding]:
 
 def check_spread(stage: Stage, gold: Sequence[Play], cheap: Sequence[Play]) -> Iterator[Finding]:
     """The gold solution earns more than what takes no skill, on the same tasks."""
+    cheap = [play for play in cheap if play.score is not None]  # of what fails nothing is known
     scored = [play.score for play in (*gold, *cheap) if play.score is not None]
     values = {round(score.value, 9) for score in scored}
     tells = bool(gold) or (bool(values) and values != {0.0})
@@ -154,12 +156,30 @@ def check_spread(stage: Stage, gold: Sequence[Play], cheap: Sequence[Play]) -> I
         verdict = "a success" if verdicts == {True} else "no success"
         yield found("success_constant", "@success", f"every one of {len(scored)} episodes is {verdict}")
     if len(values) > 1:
-        yield from _cheap_rewards(gold, cheap)
+        formats = {p.name for p in stage.environment().rubric().parts if p.kind == "format"}
+        yield from _cheap_rewards(gold, cheap, formats)
+        if not gold:
+            yield from _costly_success(cheap)
     if len(verdicts) > 1:
         yield from _cheap_successes(cheap)
 
 
-def _cheap_rewards(gold: Sequence[Play], cheap: Sequence[Play]) -> Iterator[Finding]:
+def _costly_success(cheap: Sequence[Play]) -> Iterator[Finding]:
+    """Successes by luck that all earn less than an empty answer: there is no gold solution to ask."""
+    idle = {p.task.id: p.score for p in cheap if p.policy == "idle" and p.score is not None}
+    lucky = [p for p in cheap if p.score is not None and p.score.success]
+    pairs = [(p, p.score.value, idle[p.task.id]) for p in lucky if p.score is not None and p.task.id in idle]
+    if pairs and all(not failed.success and value < failed.value - CLOSE for _, value, failed in pairs):
+        play, value, failed = max(pairs, key=lambda pair: pair[1])
+        what = (
+            f"a success ({play.policy}, {play.task.id}) earns {value:.2f}, an empty answer {failed.value:.2f}"
+        )
+        yield found("reward_inverted", "rewards", what, "warning")
+
+
+def _cheap_rewards(
+    gold: Sequence[Play], cheap: Sequence[Play], formats: Collection[str]
+) -> Iterator[Finding]:
     full = {play.task.id: play.score.value for play in gold if play.score is not None}
     for policy in dict.fromkeys(play.policy for play in cheap):
         own = [p for p in cheap if p.policy == policy and p.score is not None and p.task.id in full]
@@ -173,8 +193,15 @@ def _cheap_rewards(gold: Sequence[Play], cheap: Sequence[Play]) -> Iterator[Find
             yield found("reward_inverted", "rewards", what)
         elif mean >= best - CLOSE or math.isclose(mean, best):
             yield found("reward_for_noise", "rewards", what, "warning" if policy == EVERY_WORD else None)
+        elif policy == "echo" and all(_only(play.score, formats) for play in own):
+            continue  # an example of the format stands in the prompt
         elif policy in THOUGHTLESS and mean > 0:
             yield found("reward_for_nothing", "rewards", what)
+
+
+def _only(score: Scored | None, names: Collection[str]) -> bool:
+    """Whether nothing but the named parts was earned."""
+    return score is not None and all(not value or name in names for name, value in score.parts.items())
 
 
 def _cheap_successes(cheap: Sequence[Play]) -> Iterator[Finding]:
@@ -184,7 +211,8 @@ def _cheap_successes(cheap: Sequence[Play]) -> Iterator[Finding]:
         if policy == "idle" and share > 0:
             yield found("idle_success", "@success", f"an empty answer passes {share:.0%} of the tasks")
         elif share > (0.2 if policy in THOUGHTLESS else 0.5):
-            what = f"policy {policy!r} passes {share:.0%} of the tasks"
+            does = f" ({DOES[policy]})" if policy in DOES else ""
+            what = f"policy {policy!r}{does} passes {share:.0%} of the tasks"
             if policy == EVERY_WORD:
                 yield found(
                     "success_for_nothing", "@success", f"{what}: all possible answers at once", "warning"

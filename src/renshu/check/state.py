@@ -52,14 +52,19 @@ def _copy(value: Any) -> Any:
         return repr(value)
 
 
-def check_shared(before: dict[str, Any], environment: type[Environment]) -> Iterator[Finding]:
-    """What the episodes since `before` have changed for all that follow."""
+def check_shared(
+    before: dict[str, Any], environment: type[Environment], *, failing: bool = False
+) -> Iterator[Finding]:
+    """What the episodes since `before` have changed for all that follow. failing: the gold solution fails, so
+    that a global is more than a cache.
+    """
     after = shared_values(environment)
     for name, value in before.items():
         if name in after and repr(after[name]) != repr(value):
             was, now = (shorten(repr(one), 40, placeholder=" …") for one in (value, after[name]))
             what = f"an episode changed it from {was} to {now}: the next one finds that"
-            yield found("state_shared", name, what, "warning" if name.startswith("global ") else None)
+            harmless = name.startswith("global ") and not failing
+            yield found("state_shared", name, what, "warning" if harmless else None)
 
 
 def check_fields(before: dict[str, str], tasks: Sequence[Task]) -> Iterator[Finding]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from renshu.chat import ChatFormat
+from renshu.chat.jinja import JinjaTemplate
 from renshu.check.findings import Finding, found
 from renshu.check.plays import gold
 from renshu.envs.environment import Environment
 from renshu.envs.interaction import Interaction, play_through
+from renshu.errors import TemplateError
 from renshu.types import Message, Row, Task
 
 ROOMY = 0.75  # share of the context that a prompt may take before it is called long
@@ -50,7 +53,7 @@ def check_template(environment: type[Environment], chat: ChatFormat, *, asked: b
     behaviour = chat.behaviour
     tools = [spec.name for spec in environment().tools()]
     if tools and behaviour.tools == "prompt" and not asked:
-        what = "it drops tools silently; Renshu describes them in the system prompt instead"
+        what = f"it {_left_out(chat.template)}; Renshu describes the tools in the system prompt instead"
         yield found("template_without_tools", "the chat template", what)
     if behaviour.default_system and not environment.system:
         yield found("system_unasked", "the chat template", f"it writes {behaviour.default_system!r:.60}")
@@ -59,6 +62,25 @@ def check_template(environment: type[Environment], chat: ChatFormat, *, asked: b
     pad = getattr(chat.tokenizer, "pad_token_id", None)
     if pad is not None and pad in chat.stop_ids:
         yield found("pad_is_stop", "the tokenizer", "the padding token is a token that ends turns")
+
+
+def _left_out(template: JinjaTemplate) -> str:
+    """What the template does to a dialogue with a call so that it cannot be used for tools."""
+    function = {"name": "zq_tool", "description": "zq", "parameters": {"type": "object", "properties": {}}}
+    call = {"type": "function", "id": "zqcall001", "function": {"name": "zq_called", "arguments": {}}}
+    answer = {"role": "tool", "content": "zq-result", "name": "zq_called", "tool_call_id": "zqcall001"}
+    dialogue: list[dict[str, Any]] = [
+        {"role": "user", "content": "zq"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        answer,
+    ]
+    try:
+        text = template.render(dialogue, [{"type": "function", "function": function}], prompt=True)
+    except TemplateError:
+        return "cannot render a call of a tool and its answer"
+    lost = {"zq_tool": "tools", "zq_called": "the calls of tools", "zq-result": "the answers of tools"}
+    dropped = [what for mark, what in lost.items() if mark not in text]
+    return f"drops {dropped[0]} silently" if dropped else "writes calls in a form that cannot be read back"
 
 
 def check_prompts(

@@ -13,6 +13,7 @@ from renshu.envs.moves import Call, Move, Say
 
 PLAYED = 4  # tasks on which each variant is played
 NUMBER = re.compile(r"(?<![\w.])\d+(?!\w)")  # one that stands alone, not the 82 of A82
+WORDS = re.compile(r"\w*[A-Za-z]\w*")
 Change = Callable[[str], str | None]
 
 
@@ -22,17 +23,17 @@ def check_variants(stage: Stage, gold: Sequence[Play]) -> Iterator[Finding]:
     chosen = solved[:PLAYED]
     if not chosen:
         return
-    matters = _rate(stage, chosen, "no answer", lambda _: "") == 0.0
-    if matters:
+    without = _rate(stage, chosen, "no answer", lambda _: "")
+    if without == 0.0:
         yield from _answers(stage, chosen)
-    else:
+    elif without is not None or not any(map(_reply, chosen)):  # not where an empty answer is unscored
         yield from _calls(stage, chosen)
     yield from _elsewhere(stage, solved)
 
 
 def _answers(stage: Stage, plays: Sequence[Play]) -> Iterator[Finding]:
     """Changes of the last reply; asked only where the reply matters."""
-    if _rate(stage, plays, "other case", _other_case) == 0.0:
+    if not all(map(_spelled, plays)) and _rate(stage, plays, "other case", _other_case) == 0.0:
         yield found("case_sensitive", "@success", "the gold answer in other case (Yes → yES) is no success")
     if _rate(stage, plays, "spaces around", lambda text: f" {text}\n") == 0.0:
         yield found("space_sensitive", "@success", "the gold answer with spaces around it is no success")
@@ -41,6 +42,17 @@ def _answers(stage: Stage, plays: Sequence[Play]) -> Iterator[Finding]:
             yield found("near_miss", "@success", f"the gold answer with {text} is a success, too")
     if _rate(stage, plays, "digits around", _longer) == 1.0:
         yield found("part_of_text", "@success", "the gold answer with a digit more (12 → 127) passes")
+
+
+def _reply(play: Play) -> str:
+    return (final_say(play.trajectory) if play.trajectory is not None else None) or ""
+
+
+def _spelled(play: Play) -> bool:
+    """Whether the prompt spells every word of the reply as it is there: then the case was asked for."""
+    told = play.trajectory.messages if play.trajectory is not None else ()
+    known = {word for m in told if m.role in ("system", "user") for word in WORDS.findall(m.content)}
+    return known.issuperset(WORDS.findall(_reply(play)))
 
 
 def _calls(stage: Stage, plays: Sequence[Play]) -> Iterator[Finding]:

@@ -23,6 +23,12 @@ NAMED = re.compile(rf"{WORD}([A-Za-z]+(?:_[A-Za-z0-9]+)+)(?![A-Za-z0-9_])")
 CALLED = re.compile(rf"{WORD}([A-Za-z]\w{{2,}})\((?=[^)]*\))")
 QUOTED = re.compile(r"`([A-Za-z]\w{2,})(?:\([^`]*\))?`")
 SPOKEN = re.compile(r"(?i)\b(?:the|use|using|call|with)\s+([A-Za-z]\w{3,})\s+tool\b")
+USED = re.compile(
+    r"(?i)(?:\b(?:use|using|call|calling|invoke|run|query)\s+(?:the\s+)?|(?:使用|调用|用)\s*)"
+    r"[`'\"]?([a-z]+(?:_[a-z0-9]+)+)(?![A-Za-z0-9_])"
+)
+# pieces of a frame, the smallest first: nothing, one mark, marks, a word with marks
+NEAREST = ("", r"[^\w\s]\s*", r"[^\w\s]+\s*", r"[^\w\s]*\s*\w+[^\w]*")
 VALUE_BEGINS = re.compile(r"(?:\w+(?:[-./@_,+]|://)|\d+:)*\w*$")
 VALUE_ENDS = re.compile(r"^\w*(?:(?:[-./@_,+]|:(?=\d))\w+)*")
 
@@ -98,9 +104,7 @@ def check_frame(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
     ends = [(play, last_words(play.trajectory)) for play in plays if play.trajectory is not None]
     head, tail = _around([text for _, text in ends])
     prompt = "\n".join(one.text for one in told).casefold()
-    frame = [part.strip() for part in (head, tail) if len(part.strip()) > 1]
-    unasked = [part for part in frame if part.casefold().strip(" :.,=") not in prompt]
-    if not unasked:
+    if not _unasked((head, tail), prompt):
         return
     lost = 0
     for play, text in ends[:3]:
@@ -108,9 +112,31 @@ def check_frame(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
         core = text[len(head) : len(text) - len(tail)]
         without = stage.play("core", play.split, play.task, saying(replayed(play.trajectory)[:-1], core))
         lost += without is not None and without.score is not None and without.score.success is False
-    if lost == len(ends[:3]):
+    unasked = _unasked(_needed(stage, *ends[0], head, tail), prompt) if lost == len(ends[:3]) else []
+    if unasked:
         what = f"the answer must be framed by {' … '.join(map(repr, unasked))}, which the prompt never says"
         yield found("format_not_asked", "solve()", what)
+
+
+def _unasked(frame: Sequence[str], prompt: str) -> list[str]:
+    """The parts of a frame that are more than punctuation and do not stand in the prompt."""
+    parts = [part.strip() for part in frame]
+    return [part for part in parts if part.casefold().strip(" :.,=：。，、") not in prompt]
+
+
+def _needed(stage: Stage, play: Play, text: str, head: str, tail: str) -> tuple[str, str]:
+    """The shortest end of `head` and beginning of `tail` with which the answer still passes."""
+    assert play.trajectory is not None
+    core, before = text[len(head) : len(text) - len(tail)], replayed(play.trajectory)[:-1]
+
+    def passes(said: str) -> bool:
+        again = stage.play("core", play.split, play.task, saying(before, said))
+        return again is not None and again.score is not None and bool(again.score.success)
+
+    shorter = [part[0] for pattern in NEAREST if (part := re.search(rf"{pattern}$", head))]
+    head = next((part for part in shorter if len(part) < len(head) and passes(part + core + tail)), head)
+    shorter = [part[0] for pattern in NEAREST if (part := re.match(pattern, tail))]
+    return head, next((p for p in shorter if len(p) < len(tail) and passes(head + core + p)), tail)
 
 
 def _around(texts: Sequence[str]) -> tuple[str, str]:
@@ -145,7 +171,8 @@ def check_names(told: Sequence[Told], tools: Mapping[str, Sequence[str]]) -> Ite
     for one in told:
         fields = json.dumps(dict(one.task.fields), default=str, ensure_ascii=False)
         prompt = "\n".join(message.content for message in one.opening)
-        said = {*CALLED.findall(prompt), *SPOKEN.findall(prompt)}
+        used = [name for name in USED.findall(prompt) if not _word(name, one.tools)]
+        said = {*CALLED.findall(prompt), *SPOKEN.findall(prompt), *used}
         looks = {*NAMED.findall(prompt), *QUOTED.findall(prompt), *said}
         for name in sorted(looks - known - reported):
             near = _nearest(name, tools)
