@@ -249,3 +249,11 @@ def test_a_terminal_without_the_character_is_written_to(tmp_path):
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert done.returncode == 1
     assert b"\\u7df4\\u7fd2 holds no run" in done.stderr
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\xff\xfe\n"])
+def test_what_nobody_could_have_typed_is_no_reason_to_fail(call, monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", None if data is None else io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+    code, out, err = call("play", "flights")
+    assert (code, err) == (0, "")
+    assert ("success: no" if data else "left before the end") in out

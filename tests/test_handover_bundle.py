@@ -83,6 +83,7 @@ NAMES = [
     "source//evil",
     "a/./b",
     "sub/",
+    "n" * 300,
 ]
 
 
@@ -105,6 +106,7 @@ def hostile(folder: Path) -> dict[str, Path]:
         "link": archive_of(folder / "1", (entry("a", mode=stat.S_IFLNK | 0o777), b"/etc/passwd")),
         "pipe": archive_of(folder / "2", (entry("a", mode=stat.S_IFIFO | 0o644), b"")),
         "twice": archive_of(folder / "3", (entry("a"), b"x"), (entry("A"), b"y")),
+        "file and folder": archive_of(folder / "10", (entry("a"), b"x"), (entry("A/b"), b"y")),
         "bomb": archive_of(folder / "4", (entry("a"), b"\0" * (80 << 20))),
         "checksum": archive_of(folder / "5", plain, manifest={"format": 1, "files": listed}),
         "not listed": archive_of(folder / "6", plain, manifest=deep),

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -338,3 +339,20 @@ def test_report_shows_the_tries_of_each_arm(tmp_path):
     assert "<h3>4 tries of every task at temperature 0.5</h3>" in page
     assert "<td>50.0 %</td><td>20.0 %</td>\n<td>10.0 to 40.0 %</td><td>80.0 %</td>\n<td>–</td>" in page
     assert "<td>–</td><td>–</td><td>–</td><td>–</td><td>–</td><td>0</td><td>10</td></tr>" in page
+
+
+def test_a_page_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkeypatch):
+    write_bare_run(tmp_path)
+    page = build_report(tmp_path)
+    before = page.read_bytes()
+
+    def full(path, data):
+        with path.open("wb") as file:
+            file.write(data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        build_report(tmp_path)
+    assert page.read_bytes() == before
+    assert not list(tmp_path.glob("*.tmp"))

@@ -5,7 +5,9 @@ Exit codes: 0 done; 1 refused or failed, with a sentence on standard error; 2 wr
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import sys
 
 import typer
@@ -59,9 +61,11 @@ app.add_typer(models.app, name="models")
 
 def main() -> None:
     """The console script. What a user did wrong is told in a sentence, never as a traceback."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character is no reason to fail
             stream.reconfigure(errors="backslashreplace")
+    if sys.stdin is None:  # closed: nobody types
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     try:
         app()
     except RenshuError as error:
@@ -72,7 +76,8 @@ def main() -> None:
         raise SystemExit(1) from None
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
-        _tell(f"error: {where}{error.strerror or error}", error)
+        hint = "; free space, or choose another place" if error.errno == errno.ENOSPC else ""
+        _tell(f"error: {where}{error.strerror or error}{hint}", error)
         raise SystemExit(1) from None
     except SystemExit as ended:
         exit_by_typer = ended.__context__  # how it ends on Ctrl-C: with code 130, and without a word

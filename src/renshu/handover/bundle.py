@@ -22,6 +22,7 @@ MANIFEST_BYTES = 8 << 20
 BYTES = 64 << 30
 GROWTH = 100  # times the archive's own size, plus SMALL: what it may grow to
 SMALL = 64 << 20
+LONGEST = 255  # bytes of a name, which file systems take
 CODE_FOLDER = "source"
 # What a model's folder is made of; nothing of this runs when it is read.
 MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
@@ -115,6 +116,9 @@ def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         if info.filename.casefold() in seen:
             raise DataError(f"{info.filename!r} is in it twice")
         seen.add(info.filename.casefold())
+    for name in seen:
+        if shared := [str(parent) for parent in PurePosixPath(name).parents if str(parent) in seen]:
+            raise DataError(f"{shared[0]!r} is a file in it and a folder")
     return {info.filename: info for info in infos if info.filename != MANIFEST}
 
 
@@ -122,6 +126,8 @@ def _check(info: zipfile.ZipInfo) -> None:
     name = info.filename
     parts = name.split("/")
     odd = any(part in ("", ".", "..") or part != part.strip() or part.endswith(".") for part in parts)
+    if any(len(part.encode()) > LONGEST for part in parts):
+        raise DataError(f"{name[:40] + '…'!r} is too long a name")
     if odd or "\\" in name or ":" in name or not name.isprintable() or name != info.orig_filename:
         raise DataError(f"{name!r} is no name that stays in its folder")
     if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):  # 0: not said, as by many tools

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,5 +26,14 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
     )
     environment.globals["words"] = WORDS
     page = environment.get_template(template).render(**values)
-    path.write_text(page, encoding="utf-8", errors="replace")  # half a surrogate pair is no character
+    data = page.encode("utf-8", "replace")  # half a surrogate pair is no character
+    if path.exists() and not path.is_file():  # a device such as /dev/stdout
+        path.write_bytes(data)
+        return path
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)  # an earlier page stays until this one is whole
+    finally:
+        temporary.unlink(missing_ok=True)
     return path
