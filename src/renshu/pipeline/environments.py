@@ -95,14 +95,32 @@ def load_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and type hints look their module up here
-    if (folder := str(path.parent)) not in sys.path:  # modules beside it; last, so that none hides a package
-        sys.path.append(folder)
+    _look_beside(path.parent)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise ConfigError(f"env: {path} cannot be run: {type(error).__name__}: {error}") from error
     return module
+
+
+_BESIDE: list[str] = []  # folders of files that were loaded, the latest first
+
+
+def _look_beside(folder: Path) -> None:
+    """Let files of `folder` import the modules beside them, not those of their name beside an earlier file.
+
+    Folders come last in the search, so that none hides a package.
+    """
+    earlier = [Path(entry) for entry in _BESIDE if entry != str(folder)]
+    for name, module in list(sys.modules.items()):
+        top, file = name.partition(".")[0], getattr(module, "__file__", None)
+        clashes = (folder / f"{top}.py").is_file() or (folder / top).is_dir()
+        if clashes and file and any(Path(file).is_relative_to(place) for place in earlier):
+            del sys.modules[name]
+    _BESIDE[:] = [str(folder), *map(str, earlier)]
+    sys.path[:] = [entry for entry in sys.path if entry not in _BESIDE] + _BESIDE
+    importlib.invalidate_caches()
 
 
 def _from_package(name: str) -> ModuleType:
