@@ -82,18 +82,18 @@ def test_compare_as_json(run, call, tmp_path):
 
 
 def test_compare_asks_the_same_prompt_many_times(run, call):
-    code, out, error = call("compare", f"{run}:final", "--prompt", 1, "--times", 20)
+    code, out, error = call("compare", f"{run}:final", "--task", 1, "--times", 20)
     assert code == 0, error
     assert out.startswith("draw/test/1: go\nasked 20 times, temperature 1\n")
     assert cells(out, "final ") == [["final", "100.0 %", "83.9 to 100.0 %", "20", "1 of 20", "b", "100.0 %"]]
-    code, out, _ = call("compare", f"{run}:final", "--prompt", 1, "--times", 3, "--temperature", 0, "--json")
+    code, out, _ = call("compare", f"{run}:final", "--task", 1, "--times", 3, "--temperature", 0, "--json")
     assert (json.loads(out)["temperature"], json.loads(out)["arms"][0]["n"]) == (0.0, 3)
 
 
 @pytest.mark.parametrize(
     ("options", "code", "reason"),
     [
-        (["--prompt", "1", "--samples", "2"], 2, "--samples would do nothing here: --prompt asks one task"),
+        (["--task", "1", "--samples", "2"], 2, "--samples would do nothing here: --task asks one task"),
         (["--times", "3"], 2, "--times would do nothing here"),
         (["--temperature", "0.5"], 2, "--temperature would do nothing here"),
         (["--samples", "2", "--temperature", "0"], 1, "temperature: Input should be greater than 0"),

@@ -10,7 +10,7 @@ from renshu.errors import ConfigError
 from renshu.evaluation import Prices, Tries, wilson
 from renshu.pipeline import bench
 from renshu.pipeline.arms import find_arms
-from renshu.pipeline.compare import compare_targets, repeat_prompt, settings_difference
+from renshu.pipeline.compare import compare_targets, repeat_task, settings_difference
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.resume import resume_run
 from renshu.pipeline.run_folder import RunFolder
@@ -257,22 +257,22 @@ def test_settings_difference_has_the_differing_keys_alone(copy, run):
 
 
 def test_the_same_prompt_many_times(run):
-    found = repeat_prompt([f"{run}:base", str(run)], 2, times=70, temperature=1.0)  # more than go at once
+    found = repeat_task([f"{run}:base", str(run)], 2, times=70, temperature=1.0)  # more than go at once
     assert (found["task"], found["request"], found["times"]) == ("draw/test/2", "go", 70)
     base, final = found["arms"]
     assert (final["distinct"], final["commonest"], final["share"], final["success"]) == (1, "b", 1.0, 1.0)
     assert (final["n"], final["low"]) == (70, wilson(70, 70).low)
     assert base["distinct"] + base["unanswered"] > 10  # a random model: each time something else
-    greedy = repeat_prompt([f"{run}:base"], 0, times=3, temperature=0.0)["arms"][0]
+    greedy = repeat_task([f"{run}:base"], 0, times=3, temperature=0.0)["arms"][0]
     assert greedy["distinct"] <= 1
     with pytest.raises(ConfigError, match="there is no test task 12"):
-        repeat_prompt([str(run)], 12, times=1, temperature=1.0)
+        repeat_task([str(run)], 12, times=1, temperature=1.0)
 
 
 def test_a_stage_without_weights_cannot_be_asked(copy):
     shutil.rmtree(copy / "checkpoints/stages")
     with pytest.raises(ConfigError, match=r"warm-up cannot be asked: its weights are not kept"):
-        repeat_prompt([f"{copy}:warm-up"], 0, times=2, temperature=1.0)
-    found = repeat_prompt([str(copy)], 0, times=2, temperature=1.0)
+        repeat_task([f"{copy}:warm-up"], 0, times=2, temperature=1.0)
+    found = repeat_task([str(copy)], 0, times=2, temperature=1.0)
     assert [arm["arm"] for arm in found["arms"]] == ["base", "few-shot", "final"]
     assert len(found["notes"]) == 2

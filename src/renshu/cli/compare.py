@@ -22,9 +22,9 @@ MaxTokens = Annotated[
 Samples = Annotated[
     int | None, typer.Option(min=1, help="Also try every task so often, for pass^k and pass@k.")
 ]
-Temperature = Annotated[float | None, typer.Option(min=0.0, help="Of --samples and --prompt; default: 1.")]
-Prompt = Annotated[int | None, typer.Option(min=0, help="Only test task number N, asked --times times.")]
-Times = Annotated[int | None, typer.Option(min=1, help="With --prompt; default: 100.")]
+Temperature = Annotated[float | None, typer.Option(min=0.0, help="Of --samples and --task; default: 1.")]
+OneTask = Annotated[int | None, typer.Option(min=0, help="Only test task number N, asked --times times.")]
+Times = Annotated[int | None, typer.Option(min=1, help="With --task; default: 100.")]
 PriceIn = Annotated[float | None, typer.Option(min=0.0, help="Dollars per million prompt tokens.")]
 PriceOut = Annotated[float | None, typer.Option(min=0.0, help="Dollars per million sampled tokens.")]
 PriceHour = Annotated[
@@ -42,7 +42,7 @@ def compare(
     max_tokens: MaxTokens = None,
     samples: Samples = None,
     temperature: Temperature = None,
-    prompt: Prompt = None,
+    task: OneTask = None,
     times: Times = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
@@ -56,7 +56,7 @@ def compare(
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher
     from renshu.evaluation import Prices, Tries
-    from renshu.pipeline.compare import compare_targets, repeat_prompt
+    from renshu.pipeline.compare import compare_targets, repeat_task
 
     quiet()
     common: dict[str, Any] = {
@@ -66,13 +66,13 @@ def compare(
     }
     prices = {"--price-in": price_in, "--price-out": price_out, "--price-hour": price_hour}
     heat = 1.0 if temperature is None else temperature
-    if prompt is not None:
-        _refuse({"--tasks": tasks, "--samples": samples, "--html": html, **prices}, "--prompt asks one task")
-        _tell(repeat_prompt(targets, prompt, times=times or 100, temperature=heat, **common), as_json)
+    if task is not None:
+        _refuse({"--tasks": tasks, "--samples": samples, "--html": html, **prices}, "--task asks one task")
+        _tell(repeat_task(targets, task, times=times or 100, temperature=heat, **common), as_json)
         return
-    _refuse({"--times": times}, "it says how often --prompt is asked")
+    _refuse({"--times": times}, "it says how often --task is asked")
     if samples is None:
-        _refuse({"--temperature": temperature}, "it is that of --samples or --prompt")
+        _refuse({"--temperature": temperature}, "it is that of --samples or --task")
     found = compare_targets(
         targets,
         tasks=tasks,

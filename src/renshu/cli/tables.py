@@ -43,7 +43,7 @@ def show_comparison(found: Mapping[str, Any]) -> None:
 
 
 def show_repeated(found: Mapping[str, Any]) -> None:
-    """Print what `repeat_prompt` found."""
+    """Print what `repeat_task` found."""
     console = Console()
     console.print(f"{found['task']}: {found['request']}", highlight=False, markup=False, soft_wrap=True)
     heads = ("arm", "success", "95 %", "n", "distinct answers", "commonest", "share")

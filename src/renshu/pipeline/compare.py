@@ -69,7 +69,7 @@ def compare_targets(
     }
 
 
-def repeat_prompt(
+def repeat_task(
     targets: Sequence[str],
     number: int,
     *,
