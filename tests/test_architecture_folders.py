@@ -16,6 +16,7 @@ SOURCE = Path(renshu.__file__).parent
 ORDER = (
     *[
         "errors",
+        "places",
         "types",
         "seeding",
         "jsonl",

@@ -55,14 +55,14 @@ def test_compare_prints_tables_and_a_verdict(run, call):
     assert spent == ["final", str(prompt), "2.0", f"${(prompt + 8) / 1000:.3g}"]
     assert cells(out, "base ")[0] == ["base", "0.0 %", "0.0 to 29.9 %", "9"]
     assert (
-        "final solves 100 points more than base (95 % interval 57.7 to 100; p = 0.012, corrected for several "
-        "arms).\n" in out
+        "final (same weights as warm-up) solves 100 points more than base (95 % interval 57.7 to 100; "
+        "p = 0.012, corrected for several arms).\n" in out
     )
     assert "few-shot alone: no proven difference from base" in out
     assert f"page: {run / 'compare.html'}\n" in error
     page = (run / "compare.html").read_text("utf-8")
     assert "<script" not in page
-    assert "final solves 100 points more than base" in page
+    assert "final (same weights as warm-up) solves 100 points more than base" in page
     assert page.count("<svg") == 2
 
 
@@ -97,6 +97,9 @@ def test_compare_asks_the_same_prompt_many_times(run, call):
         (["--times", "3"], 2, "--times would do nothing here"),
         (["--temperature", "0.5"], 2, "--temperature would do nothing here"),
         (["--samples", "2", "--temperature", "0"], 1, "temperature: Input should be greater than 0"),
+        (["--price-in", "inf", "--price-out", "1"], 2, "inf is no number to reckon with"),
+        (["--price-hour", "nan"], 2, "Input should be greater than or equal to 0"),
+        (["--samples", "2", "--temperature", "nan"], 2, "Input should be greater than or equal to 0"),
         (["--price-in", "1"], 1, "give both --price-in and --price-out"),
         (["--price-in", "1", "--price-out", "1", "--price-hour", "1"], 1, "not both"),
     ],

@@ -125,8 +125,7 @@ def test_verdicts_say_no_more_than_their_intervals():
         f"final solves 30.3 points more than base (95 % interval {points(interval.low)} to "
         f"{points(interval.high)}; p < 0.001, corrected for several arms; tasks unscored in one of them: 1).",
         "few-shot alone: no proven difference from base, 2 points (95 % interval "
-        f"{points(paired_rates(base, little).low)} to {points(paired_rates(base, little).high)}; p = 0.500, "
-        "corrected for several arms).",
+        f"{points(paired_rates(base, little).low)} to {points(paired_rates(base, little).high)}; p = 0.500).",
     ]
     (worse,) = verdicts(compare([result("base", final), result("final", base)]))
     assert worse.startswith("final solves 30 points fewer than base (95 % interval -")
@@ -135,6 +134,27 @@ def test_verdicts_say_no_more_than_their_intervals():
     (alone,) = verdicts(compare([result("base", [True, False])]))
     assert alone == f"base solves 50% of 2 tasks (95 % interval {wilson(1, 2).low:.0%} to 91%)."
     assert verdicts(compare([result("base", [None])])) == ["base: no task could be scored."]
+
+
+def test_final_and_the_stage_of_the_same_weights_share_one_sentence():
+    base, trained = [False] * 10, [True] * 10
+    arms = compare([result("base", base), result("practice", trained), result("final", trained)])
+    (told,) = verdicts(arms, {"final": "practice"})
+    assert told.startswith("final (same weights as practice) solves 100 points more than base (95 % interval")
+    assert told.endswith("; p = 0.004, corrected for several arms).")  # 2 tests of 2 / 2**10 each
+    turned = compare([result("final", trained), result("practice", base)])
+    assert len(verdicts(turned, {"final": "practice"})) == 1  # the arm that is asked about is never left out
+    assert verdicts(turned, {"final": "practice"})[0].startswith(
+        "practice solves 100 points fewer than final"
+    )
+
+
+@pytest.mark.parametrize("price", [math.inf, math.nan, -1.0])
+def test_prices_are_numbers_of_dollars(price):
+    with pytest.raises(ConfigError, match="give dollars, 0 or more"):
+        Prices(price, 1.0)
+    with pytest.raises(ConfigError, match="give dollars, 0 or more"):
+        Prices(hour=price)
 
 
 def test_a_verdict_needs_the_interval_and_the_test():

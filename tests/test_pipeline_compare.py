@@ -111,7 +111,8 @@ def test_one_run_is_all_its_arms_as_it_measured_them(run, monkeypatch):
     final = found["arms"][-1]["against"]
     assert (final["gained"], final["lost"], final["p"]) == (6, 0, 2 / 2**6)
     assert final["p_holm"] == 4 * 2 / 2**6  # three arms are as good, few-shot is no better than base
-    assert found["verdicts"][0].startswith("final: no proven difference from base, 100 points (")
+    shared = "final (same weights as practice): no proven difference from base, 100 points ("
+    assert found["verdicts"][0].startswith(shared)
     assert (found["tasks"], found["max_tokens"], found["seed"]) == (6, 6, 3)
     assert found["samples"] == {"k": 2, "temperature": 1.0}
     assert (found["settings"], found["notes"]) == ([], [])

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from renshu.cli.common import finite
+
 
 def chat(
     target: Annotated[str, typer.Argument(help="A run folder, or a model: a folder, embedded, a hub name.")],
@@ -14,7 +16,7 @@ def chat(
     ] = None,
     task: Annotated[int, typer.Option(min=0, help="Number of the test task that the tools work on.")] = 0,
     message: Annotated[list[str] | None, typer.Option(help="Say this (may be repeated) and end.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0.0, callback=finite, help="0 is greedy.")] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one reply.")] = 512,
 ) -> None:
     """Talk with a model; it calls its environment's tools. An empty line ends the conversation."""

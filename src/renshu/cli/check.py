@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from renshu.cli.common import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from renshu.check.dry_run import DryRun, Sample
     from renshu.pipeline.check import CheckReport
 
+ENDS = 300  # characters that are shown of the beginning and of the end of a prompt
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 SHOWN = (
     "gold",
@@ -41,7 +44,9 @@ def check(
         bool, typer.Option("--dry-run/--no-dry-run", help="Sample a few groups as training would.")
     ] = True,
     tasks: Annotated[int, typer.Option(min=2, help="Tasks of each split played without a model.")] = 12,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Time for playing without a model.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, callback=finite, help="Time for playing without a model.")
+    ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Find out what is wrong with an environment or recipe before it is trained. Exit code 1: errors."""
@@ -152,8 +157,17 @@ def _show_sample(console: Console, sample: Sample) -> None:
     console.print(Text(title, style="bold underline"), soft_wrap=True)
     text = Text()
     for span in sample.spans:
+        # What is trained is shown whole; of what is not, a prompt of many lines would hide the findings.
         if span.trained:
             text.append(span.text if console.color_system else f"⟦{span.text}⟧", style="bold green")
         else:
-            text.append(span.text, style="dim")
+            text.append(_shortened(span.text), style="dim")
     console.print(text, soft_wrap=True)
+
+
+def _shortened(text: str) -> str:
+    """The beginning and the end of a long text."""
+    left_out = len(text) - 2 * ENDS
+    if left_out <= 0:
+        return text
+    return f"{text[:ENDS]}\n… {left_out:,} more characters (--json has them) …\n{text[-ENDS:]}"

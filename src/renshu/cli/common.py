@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 
+import typer
+
 AGAIN = "install it, or Renshu with all it needs: pip install --force-reinstall renshu"
+
+
+def finite(number: float | None) -> float | None:
+    """A number of an option. Raises a usage error for inf, which passes every lower bound."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is no number to reckon with: give a finite one")
+    return number
 
 
 def quiet() -> None:

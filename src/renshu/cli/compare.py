@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from renshu.cli.common import finite
+
 Targets = Annotated[
     list[str], typer.Argument(help="RUN (all its arms, if alone), RUN:base, RUN:few-shot, RUN:STAGE, MODEL.")
 ]
@@ -22,13 +24,20 @@ MaxTokens = Annotated[
 Samples = Annotated[
     int | None, typer.Option(min=1, help="Also try every task so often, for pass^k and pass@k.")
 ]
-Temperature = Annotated[float | None, typer.Option(min=0.0, help="Of --samples and --task; default: 1.")]
+Temperature = Annotated[
+    float | None, typer.Option(min=0.0, callback=finite, help="Of --samples and --task; default: 1.")
+]
 OneTask = Annotated[int | None, typer.Option(min=0, help="Only test task number N, asked --times times.")]
 Times = Annotated[int | None, typer.Option(min=1, help="With --task; default: 100.")]
-PriceIn = Annotated[float | None, typer.Option(min=0.0, help="Dollars per million prompt tokens.")]
-PriceOut = Annotated[float | None, typer.Option(min=0.0, help="Dollars per million sampled tokens.")]
+PriceIn = Annotated[
+    float | None, typer.Option(min=0.0, callback=finite, help="Dollars per million prompt tokens.")
+]
+PriceOut = Annotated[
+    float | None, typer.Option(min=0.0, callback=finite, help="Dollars per million sampled tokens.")
+]
 PriceHour = Annotated[
-    float | None, typer.Option(min=0.0, help="Dollars per hour of this machine; arms are then timed.")
+    float | None,
+    typer.Option(min=0.0, callback=finite, help="Dollars per hour of this machine; arms are then timed."),
 ]
 Page = Annotated[
     Path | None, typer.Option(help="Write the page here; default: compare.html in the first run.")
@@ -57,6 +66,7 @@ def compare(
     from renshu.cli.show import TerminalWatcher
     from renshu.evaluation import Prices, Tries
     from renshu.pipeline.compare import compare_targets, repeat_task
+    from renshu.places import require_writable
 
     quiet()
     common: dict[str, Any] = {
@@ -73,6 +83,9 @@ def compare(
     _refuse({"--times": times}, "it says how often --task is asked")
     if samples is None:
         _refuse({"--temperature": temperature}, "it is that of --samples or --task")
+    page = html or _page_of(targets[0])
+    if page is not None:
+        require_writable(page, "--html")
     found = compare_targets(
         targets,
         tasks=tasks,
@@ -81,7 +94,7 @@ def compare(
         **common,
     )
     _tell(found, as_json)
-    _write_page(found, html or _page_of(targets[0]))
+    _write_page(found, page)
 
 
 def _tell(found: dict[str, Any], as_json: bool) -> None:

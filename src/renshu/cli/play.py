@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from renshu.cli.common import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,7 +39,9 @@ def play(
         int | None, typer.Option(min=1, help="Episodes, one a task; default: one, of a log all.")
     ] = None,
     only_success: Annotated[bool, typer.Option("--only-success", help="Save what solved its task.")] = False,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of a model; 0 is greedy.")] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, callback=finite, help="Of a model; 0 is greedy.")
+    ] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a model in one episode.")] = 512,
     seed: Annotated[int, typer.Option(min=0, help="Of a model's samples at a temperature.")] = 0,
 ) -> None:
@@ -46,10 +50,13 @@ def play(
 
     from renshu.pipeline.environments import environment_of
     from renshu.pipeline.play import choose_tasks, save_rows
+    from renshu.places import require_writable
 
     console = Console(highlight=False, soft_wrap=True)
     environment = environment_of(env)
     tasks = choose_tasks(environment, split, task, count or 1, to_save=save is not None)
+    if save is not None:
+        require_writable(save, "--save")
     if policy is None:
         for chosen in tasks:
             if not _by_hand(console, environment, chosen, save, only_success):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from renshu.cli.common import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -28,7 +30,7 @@ def serve(
         str | None, typer.Option(help="Variable that holds the key clients must send.")
     ] = None,
     temperature: Annotated[
-        float, typer.Option(min=0.0, help="Where a request names none; 0 is greedy.")
+        float, typer.Option(min=0.0, callback=finite, help="Where a request names none; 0 is greedy.")
     ] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of one answer, where a request names none.")] = 512,
     at_once: Annotated[int, typer.Option(min=1, help="Requests that decode together.")] = 64,
@@ -39,6 +41,7 @@ def serve(
     from renshu.cli.common import quiet
     from renshu.pipeline.agent import build_agent
     from renshu.pipeline.finished import find_target
+    from renshu.places import require_writable
     from renshu.serve.app import is_loopback
     from renshu.serve.request import Defaults
     from renshu.serve.run import run, service_of
@@ -49,14 +52,17 @@ def serve(
     _refuse(host, reachable=not local and not expose, log_twice=no_log and log is not None)
     key = _key(api_key_env)
     found = find_target(target)
-    agent = build_agent(found.model, found.base, found.weights)
     default_log = Path(target) / "requests.jsonl" if found.recipe is not None else Path("requests.jsonl")
+    kept_in = None if no_log else log or default_log
+    if kept_in is not None:
+        require_writable(kept_in, "--log")
+    agent = build_agent(found.model, found.base, found.weights)
     service = service_of(
         agent.chat,
         agent.engine,
         Path(target).resolve().name if Path(target).exists() else target,
         defaults=Defaults(max_tokens, temperature),
-        log=None if no_log else log or default_log,
+        log=kept_in,
         key=key,
         at_once=at_once,
         local=local,

@@ -29,6 +29,9 @@ class Prices:
             raise ConfigError("tokens have two prices: give both --price-in and --price-out")
         if self.prompt is not None and self.hour is not None:
             raise ConfigError("give prices of tokens or --price-hour, not both")
+        for price in (self.prompt, self.sampled, self.hour):
+            if price is not None and not 0 <= price < math.inf:
+                raise ConfigError(f"a price is {price}: give dollars, 0 or more")
 
     def of_1000(self, tokens: Tokens | None, seconds: float | None) -> float | None:
         """Dollars of 1,000 tasks by the tokens, or seconds, of one; None where something is unknown."""
@@ -100,10 +103,20 @@ def _spent(result: Result, prices: Prices) -> dict[str, Any]:
     }
 
 
-def verdicts(arms: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for every arm but the first, `final` before the others; none says more than its interval."""
+def verdicts(arms: Sequence[Mapping[str, Any]], same: Mapping[str, str] | None = None) -> list[str]:
+    """A sentence for every arm but the first, `final` before the others; none says more than its interval.
+
+    That p is corrected is said once, in the first. same: arms by others that have the same weights; the two
+    share one sentence.
+    """
+    same = same or {}
     others = sorted(arms[1:], key=lambda arm: arm["arm"] != "final")
-    return [_verdict(arm, several=len(others) > 1) for arm in others] or [_alone(arms[0])]
+    twins = {same.get(arm["arm"]) for arm in others}
+    told = [arm for arm in others if arm["arm"] not in twins]
+    several = len(others) > 1
+    return [_verdict(arm, same.get(arm["arm"]), corrected=several and arm is told[0]) for arm in told] or [
+        _alone(arms[0])
+    ]
 
 
 def _alone(arm: Mapping[str, Any]) -> str:
@@ -113,14 +126,15 @@ def _alone(arm: Mapping[str, Any]) -> str:
     return f"{arm['arm']} solves {arm['success']:.0%} of {arm['n']} tasks ({interval})."
 
 
-def _verdict(arm: Mapping[str, Any], *, several: bool) -> str:
+def _verdict(arm: Mapping[str, Any], twin: str | None, *, corrected: bool) -> str:
     pair = arm["against"]
     name = f"{arm['arm']} alone" if arm["arm"].endswith("few-shot") else arm["arm"]
+    name += f" (same weights as {twin})" if twin is not None else ""
     if pair["difference"] is None:
         return f"{name}: no verdict, since no task was scored both in it and in {pair['arm']}."
     left_out = arm["n"] + arm["unscored"] - pair["n"]
     interval = f"95 % interval {points(pair['low'])} to {points(pair['high'])}"
-    test = f"{p_value(pair['p_holm'])}{', corrected for several arms' if several else ''}"
+    test = f"{p_value(pair['p_holm'])}{', corrected for several arms' if corrected else ''}"
     apart = f"; tasks unscored in one of them: {left_out}" if left_out else ""
     said = f"({interval}; {test}{apart})"
     if pair["p_holm"] < LEVEL and (pair["low"] > 0 or pair["high"] < 0):

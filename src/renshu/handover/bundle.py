@@ -39,6 +39,7 @@ def write_bundle(path: Path, files: Mapping[str, bytes | Path]) -> None:
     sums = {name: _sum(content) for name, content in sorted(files.items())}
     manifest = {"format": FORMAT, "files": sums}
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(temporary, "w") as archive:
             _put(archive, MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
             for name, content in sorted(files.items()):

@@ -14,6 +14,7 @@ from renshu.models.merge import merge
 from renshu.models.settings import Dtype, ModelSettings
 from renshu.pipeline.agent import build_agent
 from renshu.pipeline.finished import environment_for, find_target
+from renshu.places import require_writable
 from renshu.train.checkpoint import atomic_folder
 
 PROBES = 8  # prompts of test tasks on which the merged model is compared
@@ -28,6 +29,7 @@ def merge_run(run: str | Path, out: str | Path, *, dtype: Dtype = "float32") -> 
     out = Path(out)
     if out.exists():
         raise ConfigError(f"{out} exists: choose another folder with --out")
+    require_writable(out, "--out")
     found = find_target(str(run))
     agent = build_agent(found.model.model_copy(update={"dtype": dtype}), found.base, found.weights)
     if not has_adapter(agent.loaded.model):

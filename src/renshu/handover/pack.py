@@ -29,6 +29,7 @@ from renshu.models.load import ORIGIN
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import PROVENANCE, RECIPE, SUMMARY, RunFolder, is_run
 from renshu.pipeline.sources import source_record, sources_of
+from renshu.places import require_writable
 from renshu.train.checkpoint import MARKER, is_complete, marker_text
 
 MODEL = "model"  # the name of a packed base model, in the archive's recipe and folder
@@ -54,6 +55,10 @@ def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[s
     line of each.
     """
     run = _finished(Path(folder))
+    path = Path(out) if out is not None else Path(f"{run.path.resolve().name}.renshu.zip")
+    if path.exists():
+        raise ConfigError(f"{path} is there already: choose another name with --out, or remove it")
+    require_writable(path, "--out")
     files = _files(run)
     found = [
         secret
@@ -73,9 +78,6 @@ def pack(folder: str | Path, out: str | Path | None = None, *, allow: Sequence[s
         raise ConfigError(
             f"--allow {unknown[0]}: no such file in the bundle; it holds {', '.join(sorted(files))}"
         )
-    path = Path(out) if out is not None else Path(f"{run.path.resolve().name}.renshu.zip")
-    if path.exists():
-        raise ConfigError(f"{path} is there already: choose another name with --out, or remove it")
     write_bundle(path, files)
     return Packed(path, tuple(sorted(files)), tuple(map(str, found)), tuple(_changed(run)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from renshu.evaluation import few_shot_arm
 from renshu.pipeline.finished import Target, find_target
 from renshu.pipeline.recipe import EvaluationSettings, Recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
-from renshu.train.checkpoint import is_complete
+from renshu.train.checkpoint import WEIGHTS, is_complete
 
 BEFORE = ("base", "few-shot")  # arms of the untrained model
 
@@ -91,6 +92,22 @@ def _target(run: str, part: str, recipe: Recipe) -> Target | None:
             return None
     weights = Path(run) / "checkpoints" / "stages" / part
     return Target(recipe.model, base, recipe, weights) if is_complete(weights) else None
+
+
+def same_weights(arms: Sequence[Arm]) -> dict[str, str]:
+    """The last stage of each `final` among the arms with whose weights it was kept, by names."""
+    found = {}
+    for final in arms:
+        kept = Path(final.place) / "checkpoints" / "best" / WEIGHTS
+        for arm in arms:
+            stage = Path(final.place) / "checkpoints" / "stages" / arm.part / WEIGHTS
+            if (final.part, arm.place) == ("final", final.place) and _equal(kept, stage):
+                found[final.name] = arm.name
+    return found
+
+
+def _equal(one: Path, other: Path) -> bool:
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def _names(arms: Sequence[Arm]) -> list[str]:

@@ -14,7 +14,7 @@ from renshu.envs import Interaction, require_env
 from renshu.errors import ConfigError, ContextOverflow, DataError, ModelError
 from renshu.evaluation import Outcome, Prices, Result, Tries, compare, repeated, verdicts
 from renshu.evaluation.records import outcome_record
-from renshu.pipeline.arms import Arm, find_arms
+from renshu.pipeline.arms import Arm, find_arms, same_weights
 from renshu.pipeline.bench import Bench
 from renshu.pipeline.environments import load_environment, split_name, tasks_from
 from renshu.pipeline.finished import environment_for
@@ -63,7 +63,7 @@ def compare_targets(
         "tasks": len(bench.tasks),
         "samples": None if bench.tries is None else bench.tries.model_dump(),
         "arms": compared,
-        "verdicts": verdicts(compared),
+        "verdicts": verdicts(compared, same_weights(arms)),
         "notes": [*bench.notes, *_caution(arms)],
         "settings": settings_difference(_runs(arms)),
     }

@@ -15,6 +15,7 @@ from renshu.pipeline.finished import environment_for, find_target
 from renshu.pipeline.preflight import check_prompts
 from renshu.pipeline.recipe import EvaluationSettings
 from renshu.pipeline.watch import Watcher
+from renshu.places import require_writable
 
 
 def measure(
@@ -35,6 +36,8 @@ def measure(
     """
     if log is not None and log.exists():
         raise ConfigError(f"{log} is there already; name another file for the log")
+    if log is not None:
+        require_writable(log, "--log")
     watcher = watcher or Watcher()
     target = find_target(name)
     environment = environment_for(target, env)

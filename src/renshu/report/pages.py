@@ -30,6 +30,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
     if path.exists() and not path.is_file():  # a device such as /dev/stdout
         path.write_bytes(data)
         return path
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
         temporary.write_bytes(data)

@@ -88,4 +88,5 @@ class RequestLog:
             self.left_out += 1
 
     def _open(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
