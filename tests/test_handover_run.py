@@ -183,6 +183,14 @@ def test_a_run_whose_recipe_is_damaged_is_not_packed(run, tmp_path):
         pack(copy, tmp_path / "run.zip")
 
 
+def test_a_run_without_its_report_is_told_how_to_get_it(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "report.html").unlink()
+    with pytest.raises(ConfigError, match=r"report.html cannot be read .*write it again by `renshu report"):
+        pack(tmp_path / "run", tmp_path / "x.zip")
+    assert not (tmp_path / "x.zip").exists()
+
+
 def test_a_run_with_secrets_is_not_packed(run, tmp_path):
     leak = "WEATHER_KEY" + " = '" + TAIL + "'"
     home, names = run.parent, run.parent / "names.json"

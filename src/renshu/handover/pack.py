@@ -129,7 +129,13 @@ def _files(run: RunFolder) -> dict[str, bytes | Path]:
 
 def _report(run: RunFolder, places: Mapping[str, str]) -> bytes:
     """The report, where folders of this machine are called as in the archive."""
-    text = (run.path / "report.html").read_text("utf-8")
+    page = run.path / "report.html"
+    try:
+        text = page.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{page} cannot be read ({error}): write it again by `renshu report {run.path}`"
+        ) from None
     for folder, name in places.items():
         if len(Path(folder).parts) > 2:  # a shorter path is a part of many words, and tells nothing
             text = text.replace(escape(folder), name)
