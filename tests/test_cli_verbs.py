@@ -241,7 +241,10 @@ def test_errors_of_the_system_are_sentences(call, monkeypatch):
 
     monkeypatch.setattr("renshu.report.build_report", full)
     code, _, error = call("report", "anywhere")
-    assert (code, error) == (1, "error: /full/report.html: No space left on device\n")
+    assert (code, error) == (
+        1,
+        "error: /full/report.html: No space left on device; free space, or choose another place\n",
+    )
 
 
 def test_a_terminal_without_the_character_is_written_to(tmp_path):

@@ -76,7 +76,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     for text in ("{bad", "[]"):
         (tmp_path / "provenance.json").write_text(text)
-        with pytest.raises(DataError, match=r"provenance.json cannot be read"):
+        with pytest.raises(DataError, match=r"provenance.json is damaged: "):
             run.read_json("provenance.json")
     with pytest.raises(DataError, match=r"nothing.json cannot be read"):
         run.read_json("nothing.json")
