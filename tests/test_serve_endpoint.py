@@ -221,7 +221,7 @@ def test_two_hundred_at_once_and_none_lost():
     responses = in_process(fake(steps, at_once=64), send)
     said = [response.json()["choices"][0]["message"]["content"] for response in responses]
     assert said == [f"n{n}"[::-1] for n in range(200)]
-    assert max(steps.served) == 64
+    assert 1 < max(steps.served) <= 64  # together, never more than `at_once`
     assert len(steps.served) < 60  # decoded together; one after another takes 200 × 3 to 5 steps
 
 
