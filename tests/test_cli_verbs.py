@@ -194,10 +194,10 @@ def test_models_list(call, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", built_in_recipes())
 def test_built_in_recipes_are_valid(name):
     from renshu.pipeline.environments import load_environment
-    from renshu.pipeline.preflight import check_environment
+    from renshu.pipeline.preflight import require_playable
 
     recipe = read_recipe(name)
-    check_environment(load_environment(recipe.env), recipe)
+    require_playable(load_environment(recipe.env), recipe)
 
 
 def test_demo_tells_its_story(model, call, tmp_path, monkeypatch):

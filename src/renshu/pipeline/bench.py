@@ -18,7 +18,7 @@ from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.arms import BEFORE, Arm
 from renshu.pipeline.environments import split_name
-from renshu.pipeline.preflight import check_prompts
+from renshu.pipeline.preflight import require_room
 from renshu.pipeline.watch import Watcher
 from renshu.types import Task
 
@@ -83,7 +83,7 @@ class Bench:
 
     def _measured(self, arm: Arm) -> Result:
         agent, environment = self.agent(arm), arm.environment(self.environment)
-        check_prompts(environment, agent.chat, agent.engine.context)
+        require_room(environment, agent.chat, agent.engine.context)
         result = evaluate(
             agent.engine,
             agent.chat,

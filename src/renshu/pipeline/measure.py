@@ -12,7 +12,7 @@ from renshu.evaluation import evaluate, tokens_a_task
 from renshu.pipeline.agent import build_agent
 from renshu.pipeline.environments import tasks_from
 from renshu.pipeline.finished import environment_for, find_target
-from renshu.pipeline.preflight import check_prompts
+from renshu.pipeline.preflight import require_room
 from renshu.pipeline.recipe import EvaluationSettings
 from renshu.pipeline.watch import Watcher
 from renshu.places import require_writable
@@ -47,7 +47,7 @@ def measure(
     agent = build_agent(target.model, target.base, target.weights)
     if target.note:
         watcher.noted(target.note)
-    check_prompts(environment, agent.chat, agent.engine.context)
+    require_room(environment, agent.chat, agent.engine.context)
     arm = Path(name).name
     budget = max_tokens or settings.max_tokens
     seed = target.recipe.seed if target.recipe is not None else 0

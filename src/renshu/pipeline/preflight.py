@@ -15,7 +15,7 @@ from renshu.types import Task
 SAMPLED_TASKS = 16  # of each split, whose prompts are measured
 
 
-def check_environment(environment: type[Environment], recipe: Recipe) -> None:
+def require_playable(environment: type[Environment], recipe: Recipe) -> None:
     """Raise ContractError, DataError or ConfigError if the recipe cannot be played in this environment."""
     require_env(environment)
     assert environment.tasks is not None
@@ -43,7 +43,7 @@ def _check_demonstrations(environment: type[Environment], stage: str, config: Sf
             )
 
 
-def check_prompts(environment: type[Environment], chat: ChatFormat, context: int) -> int:
+def require_room(environment: type[Environment], chat: ChatFormat, context: int) -> int:
     """Tokens of the longest prompt seen. Raises ContextOverflow if one leaves no room to answer."""
     assert environment.tasks is not None
     splits = (environment.tasks.train, environment.tasks.dev, environment.tasks.test)

@@ -14,7 +14,7 @@ from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.check import must_pass
 from renshu.pipeline.dialogues import Supply, reasons, supply
 from renshu.pipeline.environments import load_environment
-from renshu.pipeline.preflight import check_environment, check_prompts
+from renshu.pipeline.preflight import require_playable, require_room
 from renshu.pipeline.recipe import Recipe, Stage
 from renshu.seeding import stable_hash
 from renshu.types import Row
@@ -43,13 +43,13 @@ def prepare(recipe: Recipe, *, name: str, base: str | Path = ".") -> Prepared:
     if recipe.threads is not None:
         torch.set_num_threads(recipe.threads)
     environment = load_environment(recipe.env, base)
-    check_environment(environment, recipe)
+    require_playable(environment, recipe)
     must_pass(recipe, environment, base)
     few_shot = _few_shot(recipe, environment)
     torch.manual_seed(stable_hash(recipe.seed, "adapter"))  # its first weights are random
     agent = build_agent(recipe.model, base)
     for variant in filter(None, (environment, few_shot)):
-        check_prompts(variant, agent.chat, agent.engine.context)
+        require_room(variant, agent.chat, agent.engine.context)
     supplies = [_supply(recipe, stage, environment, agent, base) for stage in recipe.stages]
     rows = tuple(supply.rows for supply in supplies)
     notes = [
