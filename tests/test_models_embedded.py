@@ -62,7 +62,8 @@ def test_a_word_has_the_same_tokens_behind_a_space_and_a_quote(tokenizer):
 
 
 def test_pretraining_dialogues_read_as_the_template_renders_them(tokenizer):
-    from dialogues import Dialogue, schema
+    from dialogues import Dialogue
+    from tools import schema
 
     tool = schema("grade", "Grade a pan.", [("roof", "string", "Wide roof."), ("n", "integer", "")])
     dialogue = Dialogue("You help.", [tool])
