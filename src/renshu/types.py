@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
@@ -32,14 +32,20 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One problem instance. `id` is its identity (`env/split/index`) and the root of all its seeds."""
+class Task(Mapping[str, Any]):
+    """One problem, read like a dict of its fields. `id` (`env/split/index`) is the root of all its seeds."""
 
     id: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
 
 
 class Stop(StrEnum):

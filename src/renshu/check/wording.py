@@ -104,7 +104,7 @@ def check_frame(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
     ends = [(play, last_words(play.trajectory)) for play in plays if play.trajectory is not None]
     head, tail = _around([text for _, text in ends])
     prompt = "\n".join(one.text for one in told).casefold()
-    if not _unasked((head, tail), prompt):
+    if not _unasked((head, tail), prompt) or not all(_won(play) for play, _ in ends[:3]):
         return
     lost = 0
     for play, text in ends[:3]:
@@ -214,22 +214,42 @@ def check_leaks(stage: Stage, told: Sequence[Told], plays: Sequence[Play]) -> It
         stage.play("answer alone", play.split, play.task, saying((), answer))
         for (_, play), answer in list(zip(pairs, full, strict=True))[:4]
     ]
-    wins = all(play is not None and play.score is not None and play.score.success for play in alone)
-    if not wins or (len(set(answers)) == 1 and not calls):
+    _, first = pairs[0]
+    nothing = stage.play("idle", first.split, first.task, saying((), ""))
+    if not all(map(_won, alone)) or _won(nothing) or (len(set(answers)) == 1 and not calls):
         return
     where = "the prompt" if _in_opening(pairs[0][0], answers[0]) else "the tools' descriptions"
     what = f"{where} holds the answer {answers[0]!r:.40} of task {pairs[0][1].task.id}"
     rivals = _has_rivals(pairs[0][0], answers[0]) and not _announced(pairs[0][0], answers[0])
-    if calls and not choice and not rivals:
+    if calls and (_printed(pairs, answers) or (not choice and not rivals)):
         yield found("answer_leaked", where, what)
     else:
         yield found("answer_in_prompt", where, what)
+
+
+def _won(play: Play | None) -> bool:
+    return play is not None and play.score is not None and play.score.success is True
 
 
 def _announced(one: Told, answer: str) -> bool:
     """Whether a word such as `expected` stands right before the answer."""
     before = rf"(?:{'|'.join(GIVEAWAYS)})[^.?!\n]{{0,20}}(?<!\w){re.escape(answer)}(?!\w)"
     return re.search(before, one.text, re.IGNORECASE) is not None
+
+
+def _printed(pairs: Sequence[tuple[Told, Play]], answers: Sequence[str]) -> bool:
+    """Whether one field is the answer of every task, stands with its name in the prompt (`gross: 12`), and is
+    nothing that the gold solution takes from there into a call."""
+    rows = [(one, play, answer) for (one, play), answer in zip(pairs, answers, strict=True)]
+    return any(all(_prints(one, play, key, answer) for one, play, answer in rows) for key in rows[0][0].task)
+
+
+def _prints(one: Told, play: Play, key: str, answer: str) -> bool:
+    label = rf"(?<!\w){re.escape(key)}\W{{1,4}}{re.escape(answer)}(?!\w)"
+    if str(one.task.get(key)) != answer or re.search(label, one.text, re.IGNORECASE) is None:
+        return False
+    given = [] if play.trajectory is None else [c.arguments for c in calls_of(play.trajectory)]
+    return not any(str(value) == answer for arguments in given for value in arguments.values())
 
 
 def _has_rivals(one: Told, answer: str) -> bool:
