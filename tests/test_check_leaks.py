@@ -93,3 +93,10 @@ def test_a_task_is_read_like_a_dict():
     )
     assert task == Task("desk/train/0", {"item": "nails", "wanted": 3})
     assert task != Task("desk/train/1", {"item": "nails", "wanted": 3})
+
+
+def test_a_long_value_is_shown_by_its_start():
+    from renshu.check.state import _brief
+
+    assert _brief([1, 2]) == "[1, 2]"
+    assert _brief("a" * 60) == "'" + "a" * 39 + "…"  # no spaces to cut at

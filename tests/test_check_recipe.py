@@ -1,11 +1,9 @@
 """A recipe, checked with its model: template, budgets, the dry run, and the verb."""
 
 import json
-import sys
 
 import pytest
 
-from renshu.cli import main
 from renshu.pipeline.check import check
 from tiny_models import qwen_template, save_tiny_model
 from tiny_runs import write_recipe
@@ -108,20 +106,8 @@ def test_an_environment_that_is_not_there_is_a_finding(recipe):
     assert "bell.py defines Bell" in finding.what
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["renshu", "check", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out
-
-    return run
-
-
 def test_the_verb_prints_tools_policies_and_sample(call, recipe):
-    code, out = call(recipe, "--tasks", 2)
+    code, out, _ = call("check", recipe, "--tasks", 2)
     assert code == 0
     assert "tool ring()  Ring." in out
     assert "dry run: 8 tasks × 3 episodes" in out
@@ -130,7 +116,7 @@ def test_the_verb_prints_tools_policies_and_sample(call, recipe):
 
 
 def test_the_verb_ends_with_1_on_errors_and_speaks_json(call, recipe):
-    code, out = call(recipe, "eval.max_tokens=1", "--no-dry-run", "--json", "--tasks", 2)
+    code, out, _ = call("check", recipe, "eval.max_tokens=1", "--no-dry-run", "--json", "--tasks", 2)
     data = json.loads(out)
     assert (code, data["passed"], data["dry_run"]) == (1, False, None)
     assert "tokens_too_few" in [finding["code"] for finding in data["findings"]]
@@ -140,5 +126,5 @@ def test_the_verb_ends_with_1_on_errors_and_speaks_json(call, recipe):
 
 
 def test_settings_of_something_that_is_no_recipe_are_refused(call, folder):
-    code, out = call(f"{folder}/bell.py:Bell", "seed=1")
+    code, out, _ = call("check", f"{folder}/bell.py:Bell", "seed=1")
     assert (code, out) == (1, "")

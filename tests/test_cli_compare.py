@@ -1,12 +1,10 @@
 """`renshu compare`, `eval --json` and `report` as a person or a script uses them."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from renshu.cli import main
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.train import train_recipe
 from tiny_models import qwen_template, save_tiny_model
@@ -21,20 +19,6 @@ def run(tmp_path_factory) -> Path:
     model = save_tiny_model(folder / "tiny", template=qwen_template())
     path = write_recipe(folder, model, stages=STAGES, eval={"tasks": 9, "dev_tasks": 2, "max_tokens": 6})
     return train_recipe(read_recipe(str(path)), name="bell", base=folder)
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a verb in this process: (exit code, standard output, standard error)."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["renshu", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def cells(out: str, first: str) -> list[list[str]]:

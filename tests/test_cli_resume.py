@@ -3,28 +3,10 @@
 import json
 import os
 import signal
-import sys
 
-import pytest
-
-from renshu.cli import main
 from renshu.cli.show import TerminalWatcher
 from tiny_models import qwen_template, save_tiny_model
 from tiny_runs import write_recipe
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a verb in this process: (exit code, standard output, standard error)."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["renshu", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, call, monkeypatch):

@@ -37,20 +37,6 @@ def recipe(tmp_path_factory, model):
     )
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a verb in this process: (exit code, standard output, standard error)."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["renshu", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def trained(recipe):
     """What `renshu train RECIPE --json` printed: standard output, standard error."""

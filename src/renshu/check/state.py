@@ -7,7 +7,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from textwrap import shorten
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +22,7 @@ from renshu.envs.interaction import play_through
 from renshu.types import Task, Trajectory
 
 MUTABLE = (list, dict, set, bytearray)
+LONGEST = 40  # characters of a value that is shown
 
 
 def shared_values(environment: type[Environment]) -> dict[str, Any]:
@@ -61,10 +61,15 @@ def check_shared(
     after = shared_values(environment)
     for name, value in before.items():
         if name in after and repr(after[name]) != repr(value):
-            was, now = (shorten(repr(one), 40, placeholder=" …") for one in (value, after[name]))
+            was, now = (_brief(one) for one in (value, after[name]))
             what = f"an episode changed it from {was} to {now}: the next one finds that"
             harmless = name.startswith("global ") and not failing
             yield found("state_shared", name, what, "warning" if harmless else None)
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
 def check_fields(before: dict[str, str], tasks: Sequence[Task]) -> Iterator[Finding]:

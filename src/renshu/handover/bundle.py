@@ -77,7 +77,7 @@ def extract(path: Path, folder: Path) -> None:
         raise DataError(f"{path} is refused: {error}") from None
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
         raise DataError(f"{path} is refused: it is damaged, or no bundle: {error}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
