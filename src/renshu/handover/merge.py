@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from renshu.chat import ChatFormat
+from renshu.envs import Interaction
 from renshu.errors import ConfigError, ModelError
 from renshu.models.adapters import has_adapter
 from renshu.models.load import load, save
@@ -36,13 +36,11 @@ def merge_run(run: str | Path, out: str | Path, *, dtype: Dtype = "float32") -> 
         raise ConfigError(f"{run} has no adapter: {found.model.name} is a whole model already")
     environment = environment_for(found, None)
     assert environment.tasks is not None
-    tools = [spec.schema for spec in environment().tools()]
-    tasks = islice(environment.tasks.split("test"), PROBES)
-    probes = [agent.chat.prompt(environment().opening(task), tools) for task in tasks]
+    openings = [Interaction(environment(), task) for task in environment.tasks.split("test")[:PROBES]]
+    probes = [agent.chat.prompt(opening.messages, opening.schemas) for opening in openings]
     whole = replace(agent.loaded, model=merge(agent.loaded.model, probes))
-    whole.tokenizer.chat_template = (
-        agent.chat.template.source
-    )  # also where the recipe named another than its own
+    # The template of training, also where the recipe named another than the tokenizer's own.
+    whole.tokenizer.chat_template = agent.chat.template.source
     with atomic_folder(out) as temporary:
         save(whole, temporary)
         _require_same_format(temporary, agent.chat)
