@@ -113,7 +113,7 @@ def _look_beside(folder: Path) -> None:
     Folders come last in the search, so that none hides a package.
     """
     earlier = [Path(entry) for entry in _BESIDE if entry != str(folder)]
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # at once: other threads import, too
         top, file = name.partition(".")[0], getattr(module, "__file__", None)
         clashes = (folder / f"{top}.py").is_file() or (folder / top).is_dir()
         if clashes and file and any(Path(file).is_relative_to(place) for place in earlier):
