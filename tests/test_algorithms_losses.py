@@ -18,7 +18,7 @@ def inputs(lengths: list[int], advantages: list[float], **options: Any) -> LossI
     logprobs = torch.zeros(total, requires_grad=True)
     row = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     options = {"old_logprobs": torch.zeros(total), "denominator": 1.0, "tokens": total} | options
-    return LossInputs(logprobs, row, len(lengths), advantages=torch.tensor(advantages), **options)
+    return LossInputs(logprobs, row, len(lengths), advantages=torch.tensor(advantages)[row], **options)
 
 
 def test_clipped_objective_by_hand() -> None:

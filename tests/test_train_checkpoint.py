@@ -16,6 +16,7 @@ from torch import nn
 from renshu.algorithms import OptimiserConfig
 from renshu.errors import CheckpointError, TrainingError
 from renshu.train import checkpoint, optimiser
+from renshu.train.optimiser import trainable
 
 
 def model(width: int = 3) -> nn.Module:
@@ -25,7 +26,7 @@ def model(width: int = 3) -> nn.Module:
 
 def trained(steps: int = 2) -> tuple[nn.Module, torch.optim.AdamW]:
     network = model()
-    adam = optimiser.build(network, OptimiserConfig(weight_decay=0.1))
+    adam = optimiser.build(trainable(network), OptimiserConfig(weight_decay=0.1))
     for _ in range(steps):
         network(torch.ones(4, 2)).square().sum().backward()
         adam.step()
@@ -34,10 +35,10 @@ def trained(steps: int = 2) -> tuple[nn.Module, torch.optim.AdamW]:
 
 def test_what_is_loaded_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     network, adam = trained()
-    path = checkpoint.save(tmp_path, 2, network, adam, {"success": 0.5})
+    path = checkpoint.save(tmp_path, 2, trainable(network), adam, {"success": 0.5})
     copy = model()
-    copy_adam = optimiser.build(copy, OptimiserConfig(weight_decay=0.1))
-    assert checkpoint.load(path, copy, copy_adam) == {"step": 2, "success": 0.5}
+    copy_adam = optimiser.build(trainable(copy), OptimiserConfig(weight_decay=0.1))
+    assert checkpoint.load(path, trainable(copy), copy_adam) == {"step": 2, "success": 0.5}
     for one, other in ((network, adam), (copy, copy_adam)):
         one.zero_grad()
         one(torch.tensor([[1.0, -2.0]])).abs().sum().backward()
@@ -49,7 +50,9 @@ def test_what_is_loaded_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> No
 def test_only_trainable_parameters_are_written(tmp_path: Path) -> None:
     network = model()
     network[0].requires_grad_(False)  # type: ignore[index]
-    path = checkpoint.save(tmp_path, 0, network, optimiser.build(network, OptimiserConfig()), {})
+    path = checkpoint.save(
+        tmp_path, 0, trainable(network), optimiser.build(trainable(network), OptimiserConfig()), {}
+    )
     sizes = json.loads((path / "complete.json").read_text())
     assert sorted(sizes) == ["optimiser.safetensors", "state.json", "trainable.safetensors"]
     from safetensors.torch import load_file
@@ -59,20 +62,20 @@ def test_only_trainable_parameters_are_written(tmp_path: Path) -> None:
 
 def test_h01_an_incomplete_newer_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     network, adam = trained()
-    checkpoint.save(tmp_path, 100, network, adam, {})
+    checkpoint.save(tmp_path, 100, trainable(network), adam, {})
     (tmp_path / "checkpoint-200").mkdir()
     shutil.copy(tmp_path / "checkpoint-100/trainable.safetensors", tmp_path / "checkpoint-200")
     found = checkpoint.latest(tmp_path)
     assert found.path == tmp_path / "checkpoint-100"
     assert found.skipped == ("200 is incomplete",)
     with pytest.raises(CheckpointError, match="checkpoint-200 is incomplete"):
-        checkpoint.load(tmp_path / "checkpoint-200", network)
+        checkpoint.load(tmp_path / "checkpoint-200", trainable(network))
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove"])
 def test_a_damaged_file_makes_a_checkpoint_incomplete(tmp_path: Path, damage: str) -> None:
     network, adam = trained()
-    path = checkpoint.save(tmp_path, 1, network, adam, {})
+    path = checkpoint.save(tmp_path, 1, trainable(network), adam, {})
     file = path / "trainable.safetensors"
     if damage == "truncate":
         file.write_bytes(file.read_bytes()[:-1])
@@ -85,7 +88,7 @@ def test_h02_a_full_disk_is_a_clear_error_and_the_earlier_checkpoint_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, adam = trained()
-    checkpoint.save(tmp_path, 1, network, adam, {}, keep=1)
+    checkpoint.save(tmp_path, 1, trainable(network), adam, {}, keep=1)
 
     def full(tensors: Any, path: Path) -> None:
         path.write_bytes(b"half")
@@ -93,7 +96,7 @@ def test_h02_a_full_disk_is_a_clear_error_and_the_earlier_checkpoint_survives(
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(CheckpointError, match=r"checkpoint-2: cannot be written: .*No space left"):
-        checkpoint.save(tmp_path, 2, network, adam, {}, keep=1)
+        checkpoint.save(tmp_path, 2, trainable(network), adam, {}, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
     assert checkpoint.latest(tmp_path).path == tmp_path / "checkpoint-1"
 
@@ -103,7 +106,7 @@ def test_h02_a_kill_at_any_moment_leaves_the_earlier_checkpoint(
 ) -> None:
     """Die before each flush: the newest complete checkpoint is 1, or 2 once it is whole."""
     network, adam = trained()
-    checkpoint.save(tmp_path, 1, network, adam, {}, keep=1)
+    checkpoint.save(tmp_path, 1, trainable(network), adam, {}, keep=1)
     flush = checkpoint._flush
     moments = 0
     survivors = []
@@ -120,7 +123,7 @@ def test_h02_a_kill_at_any_moment_leaves_the_earlier_checkpoint(
         monkeypatch.setattr(checkpoint, "_flush", dying)
         monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # the dead do not tidy up
         try:
-            checkpoint.save(tmp_path, 2, network, adam, {}, keep=5)
+            checkpoint.save(tmp_path, 2, trainable(network), adam, {}, keep=5)
         except KeyboardInterrupt:
             found = checkpoint.latest(tmp_path).path
             survivors.append(found.name if found else None)
@@ -176,7 +179,7 @@ def test_h02_a_checkpoint_written_again_is_never_lost(
 def test_h05_newest_is_by_number_and_other_names_do_not_count(tmp_path: Path) -> None:
     network, adam = trained()
     for step in (900, 1000):
-        checkpoint.save(tmp_path, step, network, adam, {})
+        checkpoint.save(tmp_path, step, trainable(network), adam, {})
     shutil.copytree(tmp_path / "checkpoint-900", tmp_path / "checkpoint-best")
     shutil.copytree(tmp_path / "checkpoint-900", tmp_path / "checkpoint-2000.tmp")
     assert checkpoint.latest(tmp_path).path == tmp_path / "checkpoint-1000"
@@ -186,24 +189,24 @@ def test_h05_newest_is_by_number_and_other_names_do_not_count(tmp_path: Path) ->
 def test_old_checkpoints_are_removed_once_the_new_one_is_complete(tmp_path: Path) -> None:
     network, adam = trained()
     for step in (8, 9, 10, 11):
-        checkpoint.save(tmp_path, step, network, adam, {}, keep=2)
+        checkpoint.save(tmp_path, step, trainable(network), adam, {}, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-11"]
 
 
 def test_the_same_step_can_be_written_again(tmp_path: Path) -> None:
     network, adam = trained()
-    checkpoint.save(tmp_path, 1, network, adam, {"success": 0.1})
-    path = checkpoint.save(tmp_path, 1, network, adam, {"success": 0.2})
-    assert checkpoint.load(path, network)["success"] == 0.2
+    checkpoint.save(tmp_path, 1, trainable(network), adam, {"success": 0.1})
+    path = checkpoint.save(tmp_path, 1, trainable(network), adam, {"success": 0.2})
+    assert checkpoint.load(path, trainable(network))["success"] == 0.2
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
     network, adam = trained()
-    path = checkpoint.save(tmp_path, 1, network, adam, {})
+    path = checkpoint.save(tmp_path, 1, trainable(network), adam, {})
     with pytest.raises(CheckpointError, match=r"its 0\.bias has shape \(3,\), the model's \(4,\)"):
-        checkpoint.load(path, model(width=4))
+        checkpoint.load(path, trainable(model(width=4)))
     with pytest.raises(CheckpointError, match=r"2 names differ, e\.g\. '1\.bias'"):
-        checkpoint.load(path, nn.Sequential(nn.Linear(2, 3)))
+        checkpoint.load(path, trainable(nn.Sequential(nn.Linear(2, 3))))
 
 
 def test_too_little_space_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +214,9 @@ def test_too_little_space_is_said_before_training(tmp_path: Path, monkeypatch: p
     usage = shutil._ntuple_diskusage  # type: ignore[attr-defined]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 35 * 2**20))
     with pytest.raises(CheckpointError, match="3 checkpoints need about 36 MiB, but 35 are free"):
-        checkpoint.check_space(tmp_path, network)
+        checkpoint.check_space(tmp_path, trainable(network))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 36 * 2**20))
-    checkpoint.check_space(tmp_path, network)
+    checkpoint.check_space(tmp_path, trainable(network))
 
 
 def test_learning_rates_by_hand() -> None:
@@ -230,14 +233,14 @@ def test_learning_rates_by_hand() -> None:
 
 def test_weight_decay_spares_biases_and_norms() -> None:
     network = model()
-    adam = optimiser.build(network, OptimiserConfig(weight_decay=0.5))
+    adam = optimiser.build(trainable(network), OptimiserConfig(weight_decay=0.5))
     decayed = {id(p) for group in adam.param_groups if group["weight_decay"] for p in group["params"]}
     assert decayed == {id(network[0].weight)}  # type: ignore[index]
 
 
 def test_a_frozen_model_cannot_be_trained() -> None:
     with pytest.raises(TrainingError, match="no trainable parameters"):
-        optimiser.build(model().requires_grad_(False), OptimiserConfig())
+        optimiser.build(trainable(model().requires_grad_(False)), OptimiserConfig())
 
 
 def test_copies_of_the_weights_beside_the_checkpoints_need_space_too(
@@ -247,19 +250,19 @@ def test_copies_of_the_weights_beside_the_checkpoints_need_space_too(
     usage = shutil._ntuple_diskusage  # type: ignore[attr-defined]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 43 * 2**20))
     with pytest.raises(CheckpointError, match="need about 44 MiB, but 43 are free"):
-        checkpoint.check_space(tmp_path / "not/there/yet", network, copies=2)
+        checkpoint.check_space(tmp_path / "not/there/yet", trainable(network), copies=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_files_of_a_checkpoint_stay_as_they_were(tmp_path: Path) -> None:
     network, _ = trained()
-    checkpoint.save_weights(tmp_path / "best", network)
+    checkpoint.save_weights(tmp_path / "best", trainable(network))
     before = (tmp_path / "best/trainable.safetensors").read_bytes()
     files = {"best.safetensors": tmp_path / "best/trainable.safetensors"}
-    path = checkpoint.save(tmp_path, 1, network, None, {}, files=files)
+    path = checkpoint.save(tmp_path, 1, trainable(network), None, {}, files=files)
     with torch.no_grad():
         network[0].weight.zero_()  # type: ignore[index,union-attr,operator]
-    checkpoint.save_weights(tmp_path / "best", network)
+    checkpoint.save_weights(tmp_path / "best", trainable(network))
     assert (path / "best.safetensors").read_bytes() == before
     assert (tmp_path / "best/trainable.safetensors").read_bytes() != before
     assert sorted(json.loads((path / "complete.json").read_text())) == [
@@ -271,8 +274,8 @@ def test_other_files_of_a_checkpoint_stay_as_they_were(tmp_path: Path) -> None:
 
 def test_a_replacement_broken_off_between_its_renames_is_undone(tmp_path: Path) -> None:
     network, adam = trained()
-    os.rename(checkpoint.save(tmp_path, 7, network, adam, {}), tmp_path / "checkpoint-7.old")
-    checkpoint.save(tmp_path, 5, network, adam, {})
+    os.rename(checkpoint.save(tmp_path, 7, trainable(network), adam, {}), tmp_path / "checkpoint-7.old")
+    checkpoint.save(tmp_path, 5, trainable(network), adam, {})
     assert checkpoint.latest(tmp_path).path == tmp_path / "checkpoint-5"
     checkpoint.recover(tmp_path)
     assert checkpoint.latest(tmp_path).path == tmp_path / "checkpoint-7"
@@ -280,7 +283,7 @@ def test_a_replacement_broken_off_between_its_renames_is_undone(tmp_path: Path) 
 
 def test_damage_that_leaves_the_size_is_named(tmp_path: Path) -> None:
     network, adam = trained()
-    path = checkpoint.save(tmp_path, 1, network, adam, {})
+    path = checkpoint.save(tmp_path, 1, trainable(network), adam, {})
     for name, message in {
         "state.json": r"state\.json is damaged: .*; take an earlier checkpoint",
         "optimiser.safetensors": r"optimiser\.safetensors is damaged",
@@ -288,4 +291,4 @@ def test_damage_that_leaves_the_size_is_named(tmp_path: Path) -> None:
     }.items():
         (path / name).write_bytes(b"\xff" * (path / name).stat().st_size)
         with pytest.raises(CheckpointError, match=message):
-            checkpoint.load(path, network, adam)
+            checkpoint.load(path, trainable(network), adam)

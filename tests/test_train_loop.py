@@ -137,7 +137,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(tmp_path: Path) -> None:
     def save_and_stop(snapshot: Snapshot) -> str | None:
         if snapshot.step < 3:
             return None
-        checkpoint.save(tmp_path, snapshot.step, first.model, first.optimiser, {})
+        checkpoint.save(tmp_path, snapshot.step, first.trained, first.optimiser, {})
         return "interrupted"
 
     assert train(first, Bandit(interrupted), [save_and_stop]) == "interrupted"
@@ -147,7 +147,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(tmp_path: Path) -> None:
     second = bandit_trainer(resumed, 6, **options)
     path = checkpoint.latest(tmp_path).path
     assert path is not None
-    state = checkpoint.load(path, second.model, second.optimiser)
+    state = checkpoint.load(path, second.trained, second.optimiser)
     train(second, Bandit(resumed), start=state["step"])
     assert torch.equal(weights(straight), weights(resumed))
 
@@ -351,12 +351,12 @@ def test_an_adapter_is_its_own_reference_and_all_that_a_checkpoint_holds(tmp_pat
     kls = [trainer.step(step, teaching(model))[0]["kl"] for step in range(3)]
     assert kls[0] == pytest.approx(0.0, abs=1e-7)
     assert kls[2] > kls[1] > 1e-6
-    path = checkpoint.save(tmp_path, 3, model, trainer.optimiser, {})
+    path = checkpoint.save(tmp_path, 3, trainer.trained, trainer.optimiser, {})
     assert all("lora_" in name for name in load_file(path / "trainable.safetensors"))
     # The base of a fresh model is the same, so the next step of both is too, its KL included.
     other = adapted()
     resumed = trainer_of(other)
-    checkpoint.load(path, other, resumed.optimiser)
+    checkpoint.load(path, resumed.trained, resumed.optimiser)
     assert resumed.step(3, teaching(other))[0] == trainer.step(3, teaching(model))[0]
 
 

@@ -156,6 +156,22 @@ class Row:
             raise ValueError(f"{sum(self.trained)} trained tokens but {len(self.logprobs)} logprobs")
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two answers to one prompt: training makes `chosen` likelier, compared with `rejected`."""
+
+    chosen: Row
+    rejected: Row
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One answer with a thumb up or down."""
+
+    row: Row
+    good: bool
+
+
 def row_of(path: Sequence[Segment], group: str = "") -> Row:
     """The training row of one path: sampled tokens are trained, all others are context."""
     ids = tuple(i for segment in path for i in segment.ids)

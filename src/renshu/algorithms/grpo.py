@@ -136,7 +136,7 @@ def loss(inputs: LossInputs, config: GrpoConfig) -> LossOutput:
     ratio = importance_ratio(
         inputs.logprobs, inputs.old_logprobs, inputs.row, inputs.rows, sequence=config.ratio == "sequence"
     )
-    advantage = inputs.advantages[inputs.row]
+    advantage = inputs.advantages
     high = config.ratio_bound
     if config.loss == "cispo":
         per_token = -ratio.clamp(max=1 + high).detach() * advantage * inputs.logprobs
@@ -193,7 +193,7 @@ def credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:
             "100% of the rollouts were cut by the token budget and masked: nothing to learn from; "
             "raise sample.max_tokens"
         )
-    return Credit(tuple(rows), tuple(values), metrics, tuple(warnings))
+    return Credit(tuple(rows), tuple(values), metrics=metrics, warnings=tuple(warnings))
 
 
 def _reward(trajectory: Trajectory) -> float | None:

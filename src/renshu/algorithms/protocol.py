@@ -1,9 +1,10 @@
 """What an algorithm is: data that the one training loop plays.
 
-    batch ─ credit ─▶ rows + advantages ─ forward ─▶ LossInputs ─ loss ─▶ LossOutput
+    batch ─ credit ─▶ rows ─ extras, estimate ─▶ advantages ─ forward ─▶ LossInputs ─ loss ─▶ LossOutput
 
-`credit` is a pure function of rewards; `loss` a pure function of tensors that returns a *sum*; the loop
-divides by `denominator` of the whole minibatch. So the number of micro-batches changes nothing but memory.
+`credit` is a pure function of a batch, `estimate` (most algorithms have none) of a credit and of what models
+say about its rows; `loss` is a pure function of tensors that returns a *sum*; the loop divides by
+`denominator` of the whole minibatch. So the number of micro-batches changes nothing but memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from renshu.config import StrictModel
 from renshu.types import Row
 
 BatchT = TypeVar("BatchT")
-Need = Literal["rollouts", "reference", "entropy"]
+# What the loop hands to an algorithm: rows with the sampler's log-probs; log-probs of the reference;
+# entropies; values of a critic; log-probs of the policy itself before the first update of a step.
+Need = Literal["rollouts", "reference", "entropy", "values", "policy"]
 
 
 class OptimiserConfig(StrictModel):
@@ -53,8 +56,11 @@ class LossInputs:
     logprobs: (N,), of the model being trained, temperature-scaled, with gradient.
     row: (N,) long, ascending: which of the R rows a token belongs to.
     denominator, tokens: of the whole minibatch, for terms that are averaged in another way than the loss.
-    old_logprobs, reference_logprobs: (N,), of the sampler and of the reference, without gradient.
-    entropy: (N,), of the model's distribution, with gradient. advantages: (R,).
+    old_logprobs, reference_logprobs, policy_logprobs: (N,), without gradient: of the sampler, of the
+        reference, and of the model before the step's first update.
+    entropy, values: (N,), of the model's distribution and of the critic, with gradient.
+    advantages, old_values, returns: (N,), without gradient. labels: (R,) bool, see `Credit`.
+    reference_point: what `Credit` says.
     """
 
     logprobs: Tensor
@@ -64,8 +70,14 @@ class LossInputs:
     tokens: int
     old_logprobs: Tensor | None = None
     reference_logprobs: Tensor | None = None
+    policy_logprobs: Tensor | None = None
     entropy: Tensor | None = None
+    values: Tensor | None = None
     advantages: Tensor | None = None
+    old_values: Tensor | None = None
+    returns: Tensor | None = None
+    labels: Tensor | None = None
+    reference_point: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,21 +105,48 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class Credit:
-    """What a batch has to teach. `rows[i]` is worth `advantages[i]`; rows of one group share a minibatch.
+    """What a batch has to teach; rows of one group share a minibatch.
 
+    advantages: what `rows[i]` is worth: one number, or one for each of its trained tokens.
+    returns: what the critic should have said, for each trained token of each row.
+    labels: of each row: chosen or rejected, wanted or unwanted.
+    probes: rows that are not trained on: `estimate` is told their log-probs.
+    reference_point: a number that the losses of all rows share (KTO's z_0, arXiv:2402.01306).
     metrics: about rewards, and how much was left out. warnings: sentences for the user.
     """
 
     rows: tuple[Row, ...]
-    advantages: tuple[float, ...] | None = None
+    advantages: tuple[float | tuple[float, ...], ...] | None = None
+    returns: tuple[tuple[float, ...], ...] | None = None
+    labels: tuple[bool, ...] | None = None
+    probes: tuple[Row, ...] = ()
+    reference_point: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What models say, before the step's first update and without gradient, about the trained tokens of rows.
+
+    One tensor (n,) a row, on the CPU; None where the algorithm does not need it.
+    """
+
+    policy: tuple[Tensor, ...] | None = None
+    reference: tuple[Tensor, ...] | None = None
+    values: tuple[Tensor, ...] | None = None
+
+
+# Completes a credit that depends on what models say: of its rows, and of its probes (no values).
+Estimate = Callable[[Credit, Extras, Extras], Credit]
 
 
 @dataclass(frozen=True)
 class Algorithm(Generic[BatchT]):
     """One algorithm, as data.
 
+    estimate: completes the credit once log-probs and values of the whole batch are known.
+    whole_groups: the loss compares rows of a group, so that a group is never cut, whatever the token budget.
     skip_zero: rows of advantage zero have no gradient: spare their forward pass, count their tokens.
     iterations: passes over a batch. minibatches: optimiser updates of one pass, each on whole groups.
     """
@@ -118,7 +157,9 @@ class Algorithm(Generic[BatchT]):
     credit: Callable[[BatchT], Credit]
     loss: Callable[[LossInputs], LossOutput]
     denominator: Callable[[Counts], float]
+    estimate: Estimate | None = None
     temperature: float = 1.0
+    whole_groups: bool = False
     skip_zero: bool = False
     iterations: int = 1
     minibatches: int = 1

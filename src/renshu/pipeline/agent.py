@@ -12,6 +12,7 @@ from renshu.errors import ConfigError
 from renshu.models import ModelSettings
 from renshu.models.load import LoadedModel, load
 from renshu.train.checkpoint import load_weights
+from renshu.train.optimiser import trainable
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def build_agent(settings: ModelSettings, base: str | Path = ".", weights: Path |
     """
     loaded = load(settings)
     if weights is not None:
-        load_weights(weights, loaded.model)
+        load_weights(weights, trainable(loaded.model))
     chat = ChatFormat(
         loaded.tokenizer, _template(settings.template, Path(base)), settings.thoughts, eos_ids=loaded.eos_ids
     )

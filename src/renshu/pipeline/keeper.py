@@ -10,6 +10,7 @@ from typing import Any
 
 from renshu.models.load import LoadedModel, save
 from renshu.train.checkpoint import WEIGHTS, atomic_folder, link, load_weights, save_weights
+from renshu.train.optimiser import trainable
 
 KEPT = "best.safetensors"  # the best weights so far, in a checkpoint
 
@@ -36,7 +37,7 @@ class Keeper:
         if value < self.success:
             return False
         self.best, self.success = mark, value
-        save_weights(self.folder / "best", self.loaded.model)
+        save_weights(self.folder / "best", trainable(self.loaded.model))
         return True
 
     def state(self) -> dict[str, Any]:
@@ -61,7 +62,7 @@ class Keeper:
     def finish(self) -> Mark:
         """Put the best weights back in place, write them as a model of their own, and say which they are."""
         assert self.best is not None, "nothing was offered"
-        load_weights(self.folder / "best", self.loaded.model)
+        load_weights(self.folder / "best", trainable(self.loaded.model))
         with atomic_folder(self.folder / "final") as temporary:
             save(self.loaded, temporary)
         return self.best

@@ -24,6 +24,7 @@ from renshu.seeding import generator, stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer
 from renshu.train import train as run_loop
 from renshu.train.checkpoint import load_weights
+from renshu.train.optimiser import trainable
 from renshu.types import Group, Row, Task
 
 Source = Callable[[int], Sequence[Any]]  # step → the batch of that step: rows, or groups
@@ -77,7 +78,7 @@ def _begin(stand: Stand, stage: Stage, rows: Sequence[Row], *, resumed: bool) ->
     if stage.sft is not None:
         return _supervised(stand, stage, rows)
     if resumed and stage.grpo is not None and stage.grpo.beta and stand.played:
-        load_weights(stand.after_stage(stand.played[-1]["name"]), stand.agent.loaded.model)
+        load_weights(stand.after_stage(stand.played[-1]["name"]), trainable(stand.agent.loaded.model))
     return _practice(stand, stage)
 
 

@@ -20,6 +20,7 @@ from renshu.pipeline.record import Recorder
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.watch import Watcher
 from renshu.train import Trainer, checkpoint
+from renshu.train.optimiser import trainable
 
 STATE = (
     *("stage", "stage_step", "stage_seconds", "looks", "bad_updates"),  # of the stage that goes on
@@ -71,7 +72,7 @@ class Saved:
 
     def put_into(self, trainer: Trainer[Any], looks: Looks) -> None:
         """Go on in the middle of a stage: weights, moments and what else changes from step to step."""
-        checkpoint.load(self.path, trainer.model, trainer.optimiser)
+        checkpoint.load(self.path, trainer.trained, trainer.optimiser)
         trainer.bad_updates = self.state["bad_updates"]
         looks.best, looks.without_rise = self.state["looks"]
 
@@ -134,7 +135,7 @@ class Stand:
         checkpoint.save(
             self.checkpoints,
             sum(stage["steps"] for stage in self.played) + (going.step if going else 0),
-            self.agent.loaded.model,
+            going.trainer.trained if going else trainable(self.agent.loaded.model),
             going.trainer.optimiser if going else None,
             state,
             files=self.keeper.files,
@@ -158,14 +159,14 @@ class Stand:
         self.recorder.forget_after(steps)
         self.results = {arm: self._measured(arm) for arm in state["measured"]}
         if not saved.step:
-            checkpoint.load_weights(saved.path, self.agent.loaded.model)
+            checkpoint.load_weights(saved.path, trainable(self.agent.loaded.model))
 
     def _measured(self, arm: str) -> Result:
         return read_result(arm, self.run.evaluation(arm), self.recipe.eval.samples)
 
     def save_stage(self, name: str) -> None:
         """Keep the weights with which a stage ended."""
-        checkpoint.save_weights(self.after_stage(name), self.agent.loaded.model)
+        checkpoint.save_weights(self.after_stage(name), trainable(self.agent.loaded.model))
 
     def forget_evaluation(self, arm: str) -> Path:
         """The file of an arm that is to be measured, without what an earlier process wrote."""

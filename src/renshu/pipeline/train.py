@@ -13,6 +13,7 @@ from renshu.pipeline.recipe import Recipe, dump_recipe
 from renshu.pipeline.run_folder import PROVENANCE, RECIPE, RunFolder
 from renshu.pipeline.watch import Watcher
 from renshu.train.checkpoint import check_space
+from renshu.train.optimiser import trainable
 
 __all__ = ["Prepared", "out_folder", "play", "prepare", "train_recipe"]
 
@@ -42,7 +43,7 @@ def play(
     recipe, agent = prepared.recipe, prepared.agent
     folder = out_folder(recipe, prepared.name)
     kept = len(recipe.stages) + 2  # the end of every stage, the best and the final weights
-    check_space(folder, agent.loaded.model, copies=kept)
+    check_space(folder, trainable(agent.loaded.model), copies=kept)
     run = RunFolder.create(folder, overwrite=overwrite)
     try:
         run.write_text(RECIPE, dump_recipe(recipe))

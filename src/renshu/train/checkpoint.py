@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from renshu.errors import CheckpointError, DataError
 from renshu.jsonl import read_object
-from renshu.train.optimiser import trainable
+from renshu.train.optimiser import Trained
 
 MARKER = "complete.json"
 WEIGHTS = "trainable.safetensors"
@@ -128,7 +128,7 @@ def latest(folder: Path) -> Latest:
 def save(
     folder: Path,
     step: int,
-    model: nn.Module,
+    trained: Trained,
     optimiser: torch.optim.Optimizer | None,
     state: Mapping[str, Any],
     *,
@@ -142,9 +142,9 @@ def save(
     """
     path = folder / f"checkpoint-{step}"
     with atomic_folder(path) as temporary:
-        save_file(_weights(model), temporary / WEIGHTS)
+        save_file(_weights(trained), temporary / WEIGHTS)
         if optimiser is not None:
-            save_file(_moments(model, optimiser), temporary / "optimiser.safetensors")
+            save_file(_moments(trained, optimiser), temporary / "optimiser.safetensors")
         for name, file in (files or {}).items():
             link(file, temporary / name)
         text = json.dumps({"step": step, **state}, indent=1)
@@ -157,10 +157,10 @@ def save(
     return path
 
 
-def save_weights(folder: Path, model: nn.Module) -> None:
+def save_weights(folder: Path, trained: Trained) -> None:
     """Write a folder that `load_weights` reads: the parameters being trained."""
     with atomic_folder(folder) as temporary:
-        save_file(_weights(model), temporary / WEIGHTS)
+        save_file(_weights(trained), temporary / WEIGHTS)
 
 
 def link(file: Path, name: Path) -> None:
@@ -177,12 +177,12 @@ def remove_all(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach().contiguous() for name, parameter in trainable(model).items()}
+def _weights(trained: Trained) -> dict[str, Tensor]:
+    return {name: parameter.detach().contiguous() for name, parameter in trained.items()}
 
 
-def _moments(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    names: dict[Tensor, str] = {parameter: name for name, parameter in trainable(model).items()}
+def _moments(trained: Trained, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    names: dict[Tensor, str] = {parameter: name for name, parameter in trained.items()}
     return {
         f"{names[parameter]}/{key}": value.detach().contiguous()
         for parameter, values in optimiser.state.items()
@@ -190,14 +190,14 @@ def _moments(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Te
     }
 
 
-def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None = None) -> dict[str, Any]:
+def load(path: Path, trained: Trained, optimiser: torch.optim.Optimizer | None = None) -> dict[str, Any]:
     """Put a checkpoint's parameters, and its moments if `optimiser` is given, in place; returns its state.
 
-    Raises CheckpointError if it is incomplete, or its names or shapes are not those of the model.
+    Raises CheckpointError if it is incomplete, or its names or shapes are not those of `trained`.
     """
-    load_weights(path, model)
+    load_weights(path, trained)
     if optimiser is not None:
-        _load_moments(path, trainable(model), optimiser)
+        _load_moments(path, trained, optimiser)
     return read_state(path)
 
 
@@ -209,17 +209,16 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{error}; take an earlier checkpoint") from None
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
+def load_weights(path: Path, trained: Trained) -> None:
     """Put a checkpoint's parameters in place. Raises CheckpointError as `load` does."""
     if not is_complete(path):
         raise CheckpointError(
             f"{path} is incomplete: it was not written to its end; take an earlier checkpoint"
         )
     weights = _read(path / WEIGHTS)
-    parameters = trainable(model)
-    _check_fit(path, weights, parameters)
+    _check_fit(path, weights, trained)
     with torch.no_grad():
-        for name, parameter in parameters.items():
+        for name, parameter in trained.items():
             parameter.copy_(weights[name])
 
 
@@ -242,25 +241,23 @@ def _check_fit(path: Path, weights: Mapping[str, Tensor], parameters: Mapping[st
             raise CheckpointError(f"{path} is of another model: its {name} has shape {shapes}")
 
 
-def _load_moments(
-    path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
-) -> None:
+def _load_moments(path: Path, trained: Trained, optimiser: torch.optim.Optimizer) -> None:
     optimiser.state.clear()
     for key, value in _read(path / "optimiser.safetensors").items():
         name, _, moment = key.rpartition("/")
-        if name not in parameters:
+        if name not in trained:
             raise CheckpointError(f"{path} is of another model: it has moments of {name!r}")
-        parameter = parameters[name]
+        parameter = trained[name]
         # The step counter stays on the CPU, where AdamW keeps it. A copy is aligned like any tensor of ours.
         optimiser.state[parameter][moment] = value.clone().to("cpu" if value.ndim == 0 else parameter.device)
 
 
-def check_space(folder: Path, model: nn.Module, *, keep: int = 2, copies: int = 0) -> None:
+def check_space(folder: Path, trained: Trained, *, keep: int = 2, copies: int = 0) -> None:
     """Raise CheckpointError, before any training, if the disk cannot hold `keep` checkpoints and another.
 
     copies: of the weights alone, which are kept beside them. folder: need not exist yet.
     """
-    size = sum(parameter.numel() * parameter.element_size() for parameter in trainable(model).values())
+    size = sum(parameter.numel() * parameter.element_size() for parameter in trained.values())
     needed = size * (_COPIES * (keep + 1) + copies)
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free

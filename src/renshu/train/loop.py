@@ -10,26 +10,30 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
-from renshu.algorithms import Algorithm, Credit, LossInputs, Mean
-from renshu.algorithms.protocol import BatchT
+from renshu.algorithms import Algorithm, Credit, Extras, LossInputs, Mean
+from renshu.algorithms.protocol import BatchT, Need
 from renshu.errors import TrainingError
+from renshu.models.critic import Critic
 from renshu.models.load import disable_dropout
 from renshu.models.reference import Reference
 from renshu.seeding import stable_hash
 from renshu.train import optimiser as optimisers
-from renshu.train.minibatch import MicroBatch, Minibatch, minibatches
+from renshu.train.minibatch import Minibatch, learning, minibatches
 from renshu.train.observe import Finding, Observer, Snapshot
-from renshu.tree import pack, supports_tree, token_logprobs
+from renshu.tree import TokenLogprobs, pack, supports_tree, token_logprobs
 from renshu.tree.packing import Layout
+from renshu.types import Row
 
 SAMPLER_GAP = 0.05  # nats: rounding in bfloat16 stays below, stale weights or another temperature do not
+_NEEDED = {"reference": "a reference model", "values": "a critic"}
 MAX_BAD_UPDATES = 3  # consecutive updates without a finite gradient
 
 
 class Trainer(Generic[BatchT]):
     """A model being trained by one algorithm for `steps` steps.
 
-    reference: log-probs of the reference model; needed by algorithms with a KL (TrainingError without it).
+    reference: log-probs of the reference model; critic: values of tokens, trained along. TrainingError where
+    the algorithm needs one that is not given.
     """
 
     def __init__(
@@ -40,15 +44,18 @@ class Trainer(Generic[BatchT]):
         steps: int,
         seed: int = 0,
         reference: Reference | None = None,
+        critic: Critic | None = None,
     ) -> None:
-        if "reference" in algorithm.needs and reference is None:
-            raise TrainingError(f"{algorithm.name} with a KL needs a reference model, and none was given")
+        for need, given in (("reference", reference), ("values", critic)):
+            if need in algorithm.needs and given is None:
+                raise TrainingError(f"{algorithm.name} needs {_NEEDED[need]}, and none was given")
         if "rollouts" in algorithm.needs:
             disable_dropout(model)
         self.model, self.algorithm, self.steps, self.seed = model, algorithm, steps, seed
         self.reference = reference if "reference" in algorithm.needs else None
-        self.optimiser = optimisers.build(model, algorithm.config)
-        self.parameters = list(optimisers.trainable(model).values())
+        self.critic = critic if "values" in algorithm.needs else None
+        self.trained = optimisers.trainable(model, self.critic)
+        self.optimiser = optimisers.build(self.trained, algorithm.config)
         self.layout: Layout = "tree" if supports_tree(model) else "padded"
         self.bad_updates = 0
 
@@ -57,51 +64,94 @@ class Trainer(Generic[BatchT]):
 
         Raises TrainingError at the third consecutive update without a finite gradient; none of them is made.
         """
-        credit = self.algorithm.credit(batch)
         torch.manual_seed(stable_hash("train", self.seed, step))  # dropout, the same after a resume
         rate = optimisers.learning_rate(self.algorithm.config, step, self.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+        tally = _Tally()
+        self.model.train()
+        credit, extras = self._credit(batch, tally)
         parts = minibatches(
             credit,
             self.algorithm.minibatches,
+            extras=extras,
             skip_zero=self.algorithm.skip_zero,
-            pack=lambda rows: pack(rows, self.algorithm.config.token_budget, self.layout),
-            device=self.parameters[0].device,
+            pack=self._pack,
+            device=next(iter(self.trained.values())).device,
         )
-        tally = _Tally()
-        self.model.train()
-        references = [[self._reference(micro) for micro in part.micro] for part in parts]
         for iteration in range(self.algorithm.iterations):
-            for part, of_part in zip(parts, references, strict=True):
+            for part in parts:
                 on_policy = iteration == 0 and part is parts[0]
-                self._update(part, of_part, tally, on_policy=on_policy)
+                self._update(part, credit.reference_point, tally, on_policy=on_policy)
         self.model.eval()
         metrics = {"learning_rate": rate, **tally.metrics(), **credit.metrics}
         metrics["rows_skipped"] = sum(part.skipped for part in parts)
         return metrics, _findings(credit, metrics)
 
-    @torch.no_grad()
-    def _reference(self, micro: MicroBatch) -> Tensor | None:
-        return self.reference(micro.rows, self.algorithm.temperature) if self.reference else None
+    def _pack(self, rows: Sequence[Row]) -> list[list[int]]:
+        return pack(
+            rows, self.algorithm.config.token_budget, self.layout, whole_groups=self.algorithm.whole_groups
+        )
 
-    def _update(
-        self, part: Minibatch, references: Sequence[Tensor | None], tally: _Tally, *, on_policy: bool
-    ) -> None:
+    def _credit(self, batch: BatchT, tally: _Tally) -> tuple[Credit, Extras]:
+        """What the batch has to teach, with all that models have to say for it."""
+        credit = self.algorithm.credit(batch)
+        needs = self.algorithm.needs
+        wanted = [True] * len(credit.rows)
+        if self.algorithm.estimate is None:
+            wanted = learning(credit, skip_zero=self.algorithm.skip_zero)
+        extras = self._extras(credit.rows, wanted, needs, tally)
+        if self.algorithm.estimate is not None:
+            probed: frozenset[Need] = needs - {"values"} | {"policy"}
+            probes = self._extras(credit.probes, [True] * len(credit.probes), probed, tally)
+            credit = self.algorithm.estimate(credit, extras, probes)
+        return credit, extras
+
+    @torch.no_grad()
+    def _extras(
+        self, rows: Sequence[Row], wanted: Sequence[bool], needs: frozenset[Need], tally: _Tally
+    ) -> Extras:
+        """What models say about the wanted rows before the first update; of the others an empty tensor."""
+        temperature = self.algorithm.temperature
+        ask: dict[str, Callable[[Sequence[Row]], Tensor]] = {}
+        if "policy" in needs:
+            ask["policy"] = lambda rows: self._forward(rows, tally).logprobs
+        if "reference" in needs and (reference := self.reference) is not None:
+            ask["reference"] = lambda rows: reference(rows, temperature)
+        if "values" in needs and (critic := self.critic) is not None:
+            ask["values"] = lambda rows: critic(rows, self._forward(rows, tally))
+        chosen = [index for index, want in enumerate(wanted) if want]
+        packs = self._pack([rows[index] for index in chosen]) if ask and chosen else []
+        answers = {name: [torch.empty(0)] * len(rows) for name in ask}
+        for indices in packs:
+            part = [rows[chosen[i]] for i in indices]
+            lengths = [sum(row.trained) for row in part]
+            for name, model in ask.items():
+                for i, tensor in zip(indices, torch.split(model(part).cpu(), lengths), strict=True):
+                    answers[name][chosen[i]] = tensor
+        return Extras(**{name: tuple(tensors) for name, tensors in answers.items()})
+
+    def _forward(self, rows: Sequence[Row], tally: _Tally) -> TokenLogprobs:
+        forward = token_logprobs(
+            self.model,
+            rows,
+            temperature=self.algorithm.temperature,
+            layout=self.layout,
+            entropy="entropy" in self.algorithm.needs,
+            hidden=self.critic is not None and self.critic.shares_trunk,
+        )
+        tally.add({}, tokens_computed=forward.computed, tokens_naive=forward.naive)
+        return forward
+
+    def _update(self, part: Minibatch, reference_point: float, tally: _Tally, *, on_policy: bool) -> None:
         """One optimiser update; none where nothing has a gradient: AdamW would move on by momentum alone."""
         if not part.micro:
             return
         denominator = self.algorithm.denominator(part.counts)
         self.optimiser.zero_grad()
         loss = 0.0
-        for micro, reference in zip(part.micro, references, strict=True):
-            forward = token_logprobs(
-                self.model,
-                micro.rows,
-                temperature=self.algorithm.temperature,
-                layout=self.layout,
-                entropy="entropy" in self.algorithm.needs,
-            )
+        for micro in part.micro:
+            forward = self._forward(micro.rows, tally)
             output = self.algorithm.loss(
                 LossInputs(
                     logprobs=forward.logprobs,
@@ -110,17 +160,24 @@ class Trainer(Generic[BatchT]):
                     denominator=denominator,
                     tokens=part.counts.tokens,
                     old_logprobs=micro.old_logprobs,
-                    reference_logprobs=reference,
+                    reference_logprobs=micro.reference_logprobs,
+                    policy_logprobs=micro.policy_logprobs,
                     entropy=forward.entropy,
+                    values=self.critic(micro.rows, forward) if self.critic is not None else None,
                     advantages=micro.advantages,
+                    old_values=micro.old_values,
+                    returns=micro.returns,
+                    labels=micro.labels,
+                    reference_point=reference_point,
                 )
             )
             (output.total / denominator).backward()  # type: ignore[no-untyped-call]
             loss += output.total.item() / denominator
-            tally.add(output.metrics, tokens_computed=forward.computed, tokens_naive=forward.naive)
+            tally.add(output.metrics)
             if on_policy and micro.old_logprobs is not None:
                 tally.compare(forward.logprobs.detach(), micro.old_logprobs)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.algorithm.config.max_gradient_norm).item()
+        limit = self.algorithm.config.max_gradient_norm
+        norm = torch.nn.utils.clip_grad_norm_(list(self.trained.values()), limit).item()
         self._apply(norm)
         tally.add(
             {"loss": Mean(loss, 1), "gradient_norm": Mean(norm, 1)}, bad_updates=not math.isfinite(norm)

@@ -8,20 +8,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from renshu.algorithms import Counts, Credit
+from renshu.algorithms import Counts, Credit, Extras
 from renshu.types import Row
 
 Pack = Callable[[Sequence[Row]], list[list[int]]]
+NO_EXTRAS = Extras()
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows of one forward pass. row, old_logprobs: (N,); advantages: (R,); on the model's device."""
+    """Rows of one forward pass, on the model's device; tensors as in `LossInputs`."""
 
     rows: tuple[Row, ...]
     row: Tensor
     old_logprobs: Tensor | None
+    policy_logprobs: Tensor | None
+    reference_logprobs: Tensor | None
+    old_values: Tensor | None
     advantages: Tensor | None
+    returns: Tensor | None
+    labels: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -33,19 +39,33 @@ class Minibatch:
     skipped: int  # rows spared the forward pass
 
 
+def learning(credit: Credit, *, skip_zero: bool) -> list[bool]:
+    """Which rows have a gradient: with `skip_zero`, those with an advantage that is not zero."""
+    if not skip_zero or credit.advantages is None:
+        return [True] * len(credit.rows)
+    return [any(worth) if isinstance(worth, tuple) else worth != 0.0 for worth in credit.advantages]
+
+
 def minibatches(
-    credit: Credit, count: int, *, skip_zero: bool, pack: Pack, device: torch.device
+    credit: Credit,
+    count: int,
+    *,
+    extras: Extras = NO_EXTRAS,
+    skip_zero: bool,
+    pack: Pack,
+    device: torch.device,
 ) -> list[Minibatch]:
     """Cut `credit` into `count` minibatches of whole groups, in order; fewer where there are fewer groups."""
     parts = [part for part in _by_groups(credit.rows, count) if part]
     mean_tokens = sum(sum(row.trained) for row in credit.rows) / max(1, len(parts))
+    learns = learning(credit, skip_zero=skip_zero)
     built = []
     for part in parts:
         rows = [credit.rows[i] for i in part]
         counts = Counts(len(rows), sum(sum(row.trained) for row in rows), mean_tokens)
-        active = [i for i in part if not (skip_zero and credit.advantages and credit.advantages[i] == 0.0)]
+        active = [i for i in part if learns[i]]
         packs = pack([credit.rows[i] for i in active]) if active else []
-        micro = tuple(_micro(credit, [active[j] for j in indices], device) for indices in packs)
+        micro = tuple(_micro(credit, extras, [active[j] for j in indices], device) for indices in packs)
         built.append(Minibatch(micro, counts, len(part) - len(active)))
     return built
 
@@ -61,12 +81,41 @@ def _by_groups(rows: Sequence[Row], count: int) -> list[list[int]]:
     return parts
 
 
-def _micro(credit: Credit, indices: Sequence[int], device: torch.device) -> MicroBatch:
+def _micro(credit: Credit, extras: Extras, indices: Sequence[int], device: torch.device) -> MicroBatch:
     rows = tuple(credit.rows[i] for i in indices)
-    row = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([sum(r.trained) for r in rows]))
-    old = advantages = None
-    if all(r.logprobs is not None for r in rows):
-        old = torch.tensor([lp for r in rows for lp in r.logprobs or ()], device=device)
-    if credit.advantages is not None:
-        advantages = torch.tensor([credit.advantages[i] for i in indices], device=device)
-    return MicroBatch(rows, row.to(device), old, advantages)
+    lengths = [sum(row.trained) for row in rows]
+
+    def joined(values: Sequence[Tensor] | None) -> Tensor | None:
+        return None if values is None else torch.cat([values[i] for i in indices]).to(device)
+
+    def tokens(values: Sequence[float | tuple[float, ...]] | None) -> Tensor | None:
+        if values is None:
+            return None
+        spread = [_of_tokens(values[i], length) for i, length in zip(indices, lengths, strict=True)]
+        return torch.tensor([value for row in spread for value in row], device=device)
+
+    old = labels = None
+    if all(row.logprobs is not None for row in rows):
+        old = torch.tensor([logprob for row in rows for logprob in row.logprobs or ()], device=device)
+    if credit.labels is not None:
+        labels = torch.tensor([credit.labels[i] for i in indices], device=device)
+    return MicroBatch(
+        rows=rows,
+        row=torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(lengths)).to(device),
+        old_logprobs=old,
+        policy_logprobs=joined(extras.policy),
+        reference_logprobs=joined(extras.reference),
+        old_values=joined(extras.values),
+        advantages=tokens(credit.advantages),
+        returns=tokens(credit.returns),
+        labels=labels,
+    )
+
+
+def _of_tokens(value: float | tuple[float, ...], length: int) -> Sequence[float]:
+    """One number for each trained token of a row."""
+    if not isinstance(value, tuple):
+        return [value] * length
+    if len(value) != length:
+        raise ValueError(f"{length} trained tokens but {len(value)} values")
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -10,22 +11,29 @@ from torch import nn
 from renshu.algorithms import OptimiserConfig
 from renshu.errors import TrainingError
 
+Trained = Mapping[str, nn.Parameter]  # what is being trained, by name
 
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters that receive gradients, by name; tied ones once. Raises TrainingError if there are none."""
+
+def trainable(model: nn.Module, critic: nn.Module | None = None) -> dict[str, nn.Parameter]:
+    """Parameters that receive gradients, by name; tied ones once; those of a critic as `critic.…`.
+
+    Raises TrainingError if the model has none.
+    """
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
         raise TrainingError(
             "the model has no trainable parameters: all are frozen; add an adapter or unfreeze"
         )
+    if critic is not None:
+        own = {f"critic.{name}": weight for name, weight in critic.named_parameters() if weight.requires_grad}
+        parameters |= own
     return parameters
 
 
-def build(model: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
+def build(trained: Trained, config: OptimiserConfig) -> torch.optim.AdamW:
     """AdamW; weight decay on matrices only: on biases and norms it would pull gains to zero."""
-    parameters = list(trainable(model).values())
-    matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
-    others = [parameter for parameter in parameters if parameter.ndim < 2]
+    matrices = [parameter for parameter in trained.values() if parameter.ndim >= 2]
+    others = [parameter for parameter in trained.values() if parameter.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": others, "weight_decay": 0.0},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,8 @@ class TokenLogprobs:
     """What one forward pass says about the N trained tokens of some rows, in row order then token order.
 
     logprobs: temperature-scaled log-prob of each, (N,), float32 at least, differentiable. entropy: of the
-    distribution each was drawn from, in nats, (N,), or None unless asked for.
+    distribution each was drawn from, in nats, (N,); hidden: the model's last state before each, (N, D); both
+    None unless asked for.
     computed: tokens the model computed, padding included. naive: tokens of all rows, every copy counted.
     """
 
@@ -32,6 +34,7 @@ class TokenLogprobs:
     entropy: Tensor | None
     computed: int
     naive: int
+    hidden: Tensor | None = None
 
 
 def token_logprobs(
@@ -41,6 +44,7 @@ def token_logprobs(
     temperature: float = 1.0,
     layout: Literal["auto", "tree", "padded"] = "auto",
     entropy: bool = False,
+    hidden: bool = False,
 ) -> TokenLogprobs:
     """Log-probs of all trained tokens of `rows` under `model`, from one forward pass.
 
@@ -54,14 +58,32 @@ def token_logprobs(
     if layout == "tree" and not takes_tree:
         raise UnsupportedAttention(f'{refusal(model)}: use layout="padded"')
     device = next(model.parameters()).device
-    if takes_tree and layout != "padded":
-        logits, index, target, computed = _tree_logits(model, rows, device)
-    else:
-        logits, index, target, computed = _padded_logits(model, rows, device)
+    compute = _tree_logits if takes_tree and layout != "padded" else _padded_logits
+    with _states_before_head(model if hidden else None) as states:
+        logits, index, target, computed = compute(model, rows, device)
     logprobs, entropies = chosen_logprobs(
         logits, torch.from_numpy(index).to(device), torch.from_numpy(target).to(device), temperature, entropy
     )
-    return TokenLogprobs(logprobs, entropies, computed, sum(len(row.ids) for row in rows))
+    found = states[0].flatten(0, -2)[torch.from_numpy(index).to(device)] if hidden else None
+    return TokenLogprobs(logprobs, entropies, computed, sum(len(row.ids) for row in rows), found)
+
+
+@contextmanager
+def _states_before_head(model: Any) -> Iterator[list[Tensor]]:
+    """Catches what the head is given: the last states of the positions whose logits are asked for.
+
+    `output_hidden_states` would keep those of every position and layer.
+    """
+    caught: list[Tensor] = []
+    if model is None:
+        yield caught
+        return
+    head = model.get_output_embeddings()
+    handle = head.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
+    try:
+        yield caught
+    finally:
+        handle.remove()
 
 
 def _tree_logits(model: Any, rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Ints, Ints, int]:

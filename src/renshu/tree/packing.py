@@ -11,19 +11,26 @@ from renshu.types import Row
 Layout = Literal["tree", "padded"]
 
 
-def pack(rows: Sequence[Row], budget: int, layout: Layout = "tree") -> list[list[int]]:
+def pack(
+    rows: Sequence[Row], budget: int, layout: Layout = "tree", *, whole_groups: bool = False
+) -> list[list[int]]:
     """Micro-batches of row indices that cost at most `budget` computed tokens each.
 
     The cost of a micro-batch is the number of its distinct tokens (`layout="tree"`), or rows × longest row
-    (`"padded"`). Rows of one group stay together; a group that alone exceeds the budget is cut so that rows
-    with most in common stay together. A row longer than the budget is a micro-batch of its own. Groups keep
-    the order of their first rows: equal rows give equal micro-batches, and every row occurs in exactly one.
+    (`"padded"`). Rows of one group stay together. A group that alone exceeds the budget is cut so that rows
+    with most in common stay together, or, with `whole_groups`, is a micro-batch of its own; so is a row that
+    is longer than the budget. Groups keep the order of their first rows: equal rows give equal
+    micro-batches, and every row occurs in exactly one.
     """
     cost = distinct_tokens if layout == "tree" else padded_tokens
     groups: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(row.group or f"\x00{index}", []).append(index)
-    pieces = [piece for group in groups.values() for piece in _cut(group, rows, budget, cost)]
+    pieces = (
+        list(groups.values())
+        if whole_groups
+        else [piece for group in groups.values() for piece in _cut(group, rows, budget, cost)]
+    )
     batches: list[list[int]] = []
     for piece in pieces:
         if batches and cost([rows[i] for i in batches[-1] + piece]) <= budget:
