@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -61,11 +62,30 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True)
 class Scored:
-    """A known score: `value` is what we train on, `success` the truth we report (None: not defined)."""
+    """A known score: `value` is what we train on, `success` the truth we report (None: not defined).
+
+    steps: of parts that judge every turn, weight × value of each turn (None: does not apply); such a part
+    adds the mean of its known ones to `value`.
+    """
 
     value: float
     parts: Mapping[str, float | None] = field(default_factory=dict)
     success: bool | None = None
+    steps: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> tuple[float | None, ...]:
+        """The sum over `steps` of each turn, None where none is known; empty without such parts."""
+        known = (
+            [worth for worth in turn if worth is not None] for turn in zip(*self.steps.values(), strict=True)
+        )
+        return tuple(sum(turn) if turn else None for turn in known)
+
+    @property
+    def outcome(self) -> float:
+        """`value` without what the `steps` add to it."""
+        known = [[worth for worth in part if worth is not None] for part in self.steps.values()]
+        return self.value - sum(fmean(part) for part in known if part)
 
 
 @dataclass(frozen=True)

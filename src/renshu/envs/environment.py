@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def reward(weight: float = 1.0, *, kind: Kind = "outcome") -> Callable[[F], F]:
     """Mark a method as a part of the reward: `(self)` or `(self, trajectory)` → 0..1, or None if not
-    applicable.
+    applicable. One of kind `process` may return a list with one of these for each of the model's turns.
     """
 
     def mark(function: F) -> F:

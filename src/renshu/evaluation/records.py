@@ -17,6 +17,7 @@ def outcome_record(trajectory: Trajectory) -> dict[str, Any]:
         "success": score.success if isinstance(score, Scored) else None,
         "reward": score.value if isinstance(score, Scored) else None,
         "parts": dict(score.parts) if isinstance(score, Scored) else {},
+        **({"steps": dict(score.steps)} if isinstance(score, Scored) and score.steps else {}),
         "reason": "" if isinstance(score, Scored) else score.reason,
         "stop": str(trajectory.stop),
         "counts": dict(trajectory.counts),

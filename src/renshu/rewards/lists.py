@@ -8,20 +8,20 @@ from numbers import Real
 from typing import Any
 
 
-def reward_list(name: str, returned: Any, count: int) -> list[float | None]:
-    """The rewards of `count` completions, as the reward function `name` returned them.
+def reward_list(name: str, returned: Any, count: int, of: str = "completion") -> list[float | None]:
+    """The rewards of `count` completions, or of what else `of` says, as the function `name` returned them.
 
-    One finite number (or bool) or None for each completion. Nothing is broadcast and nothing is parsed from
+    One finite number (or bool) or None for each. Nothing is broadcast and nothing is parsed from
     text. Raises ValueError that names the function and, for a bad entry, its index.
     """
     if hasattr(returned, "tolist"):  # numpy arrays and tensors
         returned = returned.tolist()
     where = f"reward function {name!r}"
     if isinstance(returned, str) or not isinstance(returned, Sequence):
-        raise ValueError(f"{where}: not a list but {type(returned).__name__}; return one reward a completion")
+        raise ValueError(f"{where}: not a list but {type(returned).__name__}; return one reward a {of}")
     if len(returned) != count:
         raise ValueError(f"{where}: expected {count} got {len(returned)} rewards")
-    return [reward_number(f"{where}, completion {i}", value) for i, value in enumerate(returned)]
+    return [reward_number(f"{where}, {of} {i}", value) for i, value in enumerate(returned)]
 
 
 def reward_number(where: str, value: Any) -> float | None:

@@ -2,7 +2,7 @@
 
 A part that returns None does not apply and is left out of the sum. A part that raises or returns NaN says
 that the scorer failed, not that the policy did: the whole rollout is then `Unscored`, with the part's name in
-the reason.
+the reason. A part of kind `process` may judge every turn: it returns a list, whose mean counts as its value.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from statistics import fmean
 from typing import Any, Literal, get_args
 
 from renshu.errors import ContractError
-from renshu.rewards.lists import reward_number
+from renshu.rewards.lists import reward_list, reward_number
 from renshu.types import Score, Scored, Trajectory, Unscored
 
 Kind = Literal["outcome", "process", "format", "judge"]
@@ -24,7 +25,9 @@ Kind = Literal["outcome", "process", "format", "judge"]
 class Part:
     """One part of a reward.
 
-    measure: trajectory → reward, by convention within 0..1, or None where the part does not apply.
+    measure: trajectory → reward, by convention within 0..1, or None where the part does not apply. A process
+        part may return one of these for each of the model's turns; the mean of the known ones is its reward,
+        so that an episode gains nothing by being long.
     kind: `outcome` (was the task solved), `process` (how), `format` (well-formed), `judge` (an opinion on the
         outcome).
     """
@@ -65,9 +68,17 @@ class Rubric:
         `success_failed` and `no_outcome`.
         """
         values: dict[str, float | None] = {}
+        steps: dict[str, tuple[float | None, ...]] = {}
         for part in self.parts:
             try:
-                values[part.name] = reward_number("it returned", part.measure(trajectory))
+                returned = part.measure(trajectory)
+                if part.kind == "process" and _lists(returned):
+                    turns = reward_list(part.name, returned, _turns(trajectory), of="turn")
+                    steps[part.name] = tuple(None if t is None else part.weight * t for t in turns)
+                    known = [turn for turn in turns if turn is not None]
+                    values[part.name] = fmean(known) if known else None
+                else:
+                    values[part.name] = reward_number("it returned", returned)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # `sys.exit()` inside a scorer must not end the run
@@ -84,7 +95,7 @@ class Rubric:
         total = sum(part.weight * (values[part.name] or 0.0) for part in self.parts)
         if not math.isfinite(total):
             return Unscored(f"reward_failed: the weighted sum of the parts is {total}")
-        return Scored(value=total, parts=values, success=success)
+        return Scored(value=total, parts=values, success=success, steps=steps)
 
 
 def truth(value: Any) -> bool | None:
@@ -106,6 +117,17 @@ def cause_of(score: Unscored) -> str:
     …
     """
     return score.reason.partition(":")[0]
+
+
+def _lists(value: Any) -> bool:
+    """Whether a part returned several numbers: a list or tuple, or an array with a dimension."""
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
+
+
+def _turns(trajectory: Trajectory) -> int:
+    """Turns of the model; assistant messages in the opening, such as solved examples, are none."""
+    said = sum(message.role == "assistant" for message in trajectory.messages)
+    return trajectory.counts.get("turns", said)
 
 
 def _describe(error: BaseException) -> str:
