@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal
 
 Baseline = Literal["group", "rloo", "none"]
@@ -33,6 +34,24 @@ def advantages(
     """
     batch_spread = spread([reward for group in groups for reward in group if reward is not None])
     return [_group(group, baseline, scale, batch_spread) for group in groups]
+
+
+def turn_advantages(
+    groups: Sequence[Sequence[Sequence[float | None]]], *, baseline: Baseline, scale: Scale
+) -> list[list[list[float]]]:
+    """What each turn of each rollout is worth by the rewards of turns: those of itself and of all later ones.
+
+    Every reward is normalised among all of its group, then A_t = Σ_{u ≥ t} r̃_u (process supervision,
+    arXiv:2402.03300, section 4.1.3); baseline and scale as in `advantages`. None adds nothing.
+    """
+    flat = [[reward for rollout in group for reward in rollout] for group in groups]
+    normal = advantages(flat, baseline=baseline, scale=scale)
+    worth = []
+    for group, known in zip(groups, normal, strict=True):
+        left = iter(known)
+        turns = [[next(left) or 0.0 for _ in rollout] for rollout in group]
+        worth.append([list(accumulate(reversed(rollout)))[::-1] for rollout in turns])
+    return worth
 
 
 def _group(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 
-from renshu.algorithms.advantages import Baseline, Scale, advantages, spread
-from renshu.algorithms.losses import clipped_objective, importance_ratio, kl_k3, row_means
+from renshu.algorithms.advantages import Baseline, Scale, advantages, turn_advantages
+from renshu.algorithms.losses import (
+    clipped_objective,
+    importance_ratio,
+    kl_k3,
+    row_means,
+    sampler_correction,
+)
 from renshu.algorithms.protocol import (
     Algorithm,
     Counts,
@@ -22,11 +28,13 @@ from renshu.algorithms.protocol import (
     Need,
     OptimiserConfig,
 )
-from renshu.errors import ConfigError, DataError
-from renshu.types import Group, Row, Scored, Stop, Trajectory, row_of
+from renshu.algorithms.rollouts import length_metrics, reward_metrics, reward_of, rows_of, turns_of
+from renshu.errors import ConfigError
+from renshu.types import Group, Row, Stop
 
 CLIP = 0.2
 CISPO_CLIP_HIGH = 4.0  # cap of the ratio at 5 (ScaleRL, arXiv:2510.13786)
+CAP = 3.0  # of the weights that correct the sampler, as in TRL
 
 
 class GrpoConfig(OptimiserConfig):
@@ -38,6 +46,10 @@ class GrpoConfig(OptimiserConfig):
         dapo: sum over tokens / mean number of tokens of the batch's minibatches (arXiv:2503.14476).
         dr_grpo: sum over tokens / (rows × max_tokens), so that no row length is favoured (arXiv:2503.20783).
         cispo: as dapo; the capped ratio is a detached weight of log p (arXiv:2506.13585).
+    credit: what a token is worth. outcome: how much better its rollout was. steps: how much better the rest
+        of the rollout was besides the rewards of turns, plus what these say of its turn and the later ones.
+    correction: of a sampler that computes other log-probs than the trainer (see `sampler_correction`); the
+        clipped ratio is then to the trainer's own log-probs before the step's first update.
     """
 
     steps: int = Field(40, gt=0)
@@ -47,6 +59,11 @@ class GrpoConfig(OptimiserConfig):
     ratio: Literal["token", "sequence"] = "token"
     baseline: Baseline = "group"
     scale: Scale = "group"
+    credit: Literal["outcome", "steps"] = "outcome"
+    dynamic_sampling: int = Field(0, ge=0, description="further rounds of rollouts until groups differ")
+    correction: Literal["none", "truncate", "mask"] = "none"
+    correction_level: Literal["token", "sequence"] = "token"
+    correction_cap: float = Field(CAP, gt=0, description="the largest weight of the correction")
     clip_low: float = Field(CLIP, gt=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float | None = Field(
         None, gt=0, description="… above 1 + clip_high; absent: clip_low; cispo: 4"
@@ -76,6 +93,8 @@ class GrpoConfig(OptimiserConfig):
             )
         if self.loss == "cispo" and (self.delta is not None or self.clip_low != CLIP):
             raise ValueError("loss: cispo has no clip_low or delta: only clip_high caps its ratio")
+        if self.correction == "none" and (self.correction_level != "token" or self.correction_cap != CAP):
+            raise ValueError("correction_level and correction_cap do nothing with correction: none")
         if self.correct_kl and not self.beta:
             raise ValueError("correct_kl: true does nothing without beta > 0")
         return self
@@ -101,6 +120,8 @@ def algorithm(config: GrpoConfig, *, temperature: float, max_tokens: int) -> Alg
         needs.add("reference")
     if config.entropy_bonus:
         needs.add("entropy")
+    if config.correction != "none":
+        needs.add("policy")
     return Algorithm(
         name="grpo",
         config=config,
@@ -133,8 +154,10 @@ def loss(inputs: LossInputs, config: GrpoConfig) -> LossOutput:
     """
     assert inputs.old_logprobs is not None
     assert inputs.advantages is not None
+    old = inputs.old_logprobs if config.correction == "none" else inputs.policy_logprobs
+    assert old is not None
     ratio = importance_ratio(
-        inputs.logprobs, inputs.old_logprobs, inputs.row, inputs.rows, sequence=config.ratio == "sequence"
+        inputs.logprobs, old, inputs.row, inputs.rows, sequence=config.ratio == "sequence"
     )
     advantage = inputs.advantages
     high = config.ratio_bound
@@ -147,6 +170,18 @@ def loss(inputs: LossInputs, config: GrpoConfig) -> LossOutput:
     clipped_high = (ratio > 1 + high) & (advantage > 0)
     clipped_low = (ratio < 1 - config.clip_low) & (advantage < 0) & (config.loss != "cispo")
     metrics = {"ratio": _mean(ratio), "clipped_high": _mean(clipped_high), "clipped_low": _mean(clipped_low)}
+    if config.correction != "none":
+        weight, beyond = sampler_correction(
+            old,
+            inputs.old_logprobs,
+            inputs.row,
+            inputs.rows,
+            cap=config.correction_cap,
+            mask=config.correction == "mask",
+            sequence=config.correction_level == "sequence",
+        )
+        per_token = per_token * weight
+        metrics |= {"correction": _mean(weight), "correction_beyond": _mean(beyond)}
     if config.beta:
         assert inputs.reference_logprobs is not None
         kl = kl_k3(inputs.logprobs, inputs.reference_logprobs)
@@ -169,24 +204,61 @@ def credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:
 
     Left out, of the loss and of its denominator: unscored rollouts, groups with fewer than two scored ones,
     rollouts cut by the token budget if `mask_truncated` (their rewards still enter the baseline), and paths
-    without a sampled token. Raises DataError for a rollout without the sampler's log-probs.
+    without a sampled token; with `dynamic_sampling` also groups that do not teach, and those that teach
+    beyond the first `tasks_per_step`. Raises DataError for a rollout without the sampler's log-probs.
     """
-    rewards = [[_reward(trajectory) for trajectory in group.trajectories] for group in groups]
+    if not config.dynamic_sampling:
+        return _credit(groups, config)
+    taught = [group for group in groups if teaches(group, config)]
+    chosen = _credit(taught[: config.tasks_per_step], config)
+    left = [group for group in groups if not any(group is other for other in taught[: config.tasks_per_step])]
+    metrics = {
+        **chosen.metrics,
+        "sampling_rounds": math.ceil(len(groups) / config.tasks_per_step),
+        "groups_skipped": len(groups) - len(taught),
+        "groups_surplus": max(0, len(taught) - config.tasks_per_step),
+        "tokens_left_out": sum(t.sampled_tokens for group in left for t in group.trajectories),
+    }
+    warnings = list(chosen.warnings)
+    if not taught:
+        warnings.append(
+            f"none of {len(groups)} groups has rewards that differ: nothing to learn from; "
+            "take easier or harder tasks, or a warm-up"
+        )
+    return replace(chosen, metrics=metrics, warnings=tuple(warnings))
+
+
+def enough(groups: Sequence[Group], config: GrpoConfig) -> bool:
+    """Whether a step needs no further round of rollouts (dynamic sampling, arXiv:2503.14476, section 3.2)."""
+    return sum(teaches(group, config) for group in groups) >= config.tasks_per_step
+
+
+def teaches(group: Group, config: GrpoConfig) -> bool:
+    """Whether any of a group's tokens has an advantage that is not zero."""
+    worth = _credit([group], config).advantages or ()
+    return any(any(value) if isinstance(value, tuple) else value for value in worth)
+
+
+def _credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:
+    by_turns = config.credit == "steps"
+    rewards = [[reward_of(t, besides_turns=by_turns) for t in group.trajectories] for group in groups]
     worth = advantages(rewards, baseline=config.baseline, scale=config.scale)
+    turns = [[turns_of(t) if by_turns else () for t in group.trajectories] for group in groups]
+    later = turn_advantages(turns, baseline=config.baseline, scale=config.scale)
     rows: list[Row] = []
-    values: list[float] = []
+    values: list[float | tuple[float, ...]] = []
     masked = 0
-    for index, (group, group_worth) in enumerate(zip(groups, worth, strict=True)):
-        for trajectory, value in zip(group.trajectories, group_worth, strict=True):
+    for index, group in enumerate(groups):
+        for trajectory, value, added in zip(group.trajectories, worth[index], later[index], strict=True):
             if value is None:
                 continue
             if config.mask_truncated and trajectory.stop is Stop.LENGTH:
                 masked += 1
                 continue
-            trained = list(_rows(trajectory, str(index)))
-            rows += trained
-            values += [value] * len(trained)
-    metrics = _reward_metrics(rewards, worth) | _length_metrics(rows, values) | {"masked": masked}
+            for row, turn_of in rows_of(trajectory, str(index)):
+                rows.append(row)
+                values.append(tuple(value + added[turn] for turn in turn_of) if added else value)
+    metrics = reward_metrics(rewards, worth) | length_metrics(rows, values) | {"masked": masked}
     warnings = []
     if masked and not rows:
         warnings.append(
@@ -194,48 +266,3 @@ def credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:
             "raise sample.max_tokens"
         )
     return Credit(tuple(rows), tuple(values), metrics=metrics, warnings=tuple(warnings))
-
-
-def _reward(trajectory: Trajectory) -> float | None:
-    """The rollout's reward; None if it is unscored, or scored by something that is no number."""
-    score = trajectory.score
-    return score.value if isinstance(score, Scored) and math.isfinite(score.value) else None
-
-
-def _rows(trajectory: Trajectory, group: str) -> Iterator[Row]:
-    for path in trajectory.paths:
-        row = row_of(path, group)
-        if not any(row.trained):
-            continue
-        if row.logprobs is None:
-            raise DataError(
-                f"missing_logprobs: a rollout of task {trajectory.task.id!r} has sampled tokens without "
-                "log-probs; sample with an engine that records them"
-            )
-        yield row
-
-
-def _reward_metrics(
-    rewards: Sequence[Sequence[float | None]], worth: Sequence[Sequence[float | None]]
-) -> dict[str, float]:
-    """Spread is judged within groups: a batch can look varied while no group has anything to compare.
-
-    What the rollouts were like is told by `renshu.rollout.rollout_metrics`.
-    """
-    known = [[reward for reward in group if reward is not None] for group in rewards]
-    compared = [group for group in known if len(group) > 1]
-    return {
-        "reward_spread": statistics.fmean(map(spread, compared)) if compared else math.nan,
-        "groups_skipped": sum(all(value is None for value in group) for group in worth),
-    }
-
-
-def _length_metrics(rows: Sequence[Row], values: Sequence[float]) -> dict[str, float]:
-    """Mean trained tokens of better and of worse rollouts: a growing gap is a length bias."""
-    lengths = [sum(row.trained) for row in rows]
-    better = [length for length, value in zip(lengths, values, strict=True) if value > 0]
-    worse = [length for length, value in zip(lengths, values, strict=True) if value < 0]
-    return {
-        "tokens_better": statistics.fmean(better) if better else math.nan,
-        "tokens_worse": statistics.fmean(worse) if worse else math.nan,
-    }

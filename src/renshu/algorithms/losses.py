@@ -33,6 +33,23 @@ def importance_ratio(logprobs: Tensor, old: Tensor, row: Tensor, rows: int, *, s
     return log_ratio.clamp(max=LOG_RATIO_LIMIT).exp()
 
 
+def sampler_correction(
+    policy: Tensor, sampler: Tensor, row: Tensor, rows: int, *, cap: float, mask: bool, sequence: bool
+) -> tuple[Tensor, Tensor]:
+    """Weights (N,) that make up for a sampler which differs from the trainer, and which are beyond `cap`.
+
+    policy, sampler: (N,) log-probs of the same tokens under the same weights, by the trainer and by whatever
+    sampled. The weight is exp(policy - sampler), of a token or (sequence) the product over its row; beyond
+    the cap it is the cap (truncated importance sampling, Ionides 2008) or, with `mask`, 0.
+    """
+    log_ratio = policy - sampler
+    if sequence:
+        log_ratio = row_sums(log_ratio, row, rows)[row]
+    weight = log_ratio.clamp(max=LOG_RATIO_LIMIT).exp()
+    beyond = weight > cap
+    return (weight.masked_fill(beyond, 0.0) if mask else weight.clamp(max=cap)), beyond
+
+
 def clipped_objective(
     ratio: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, delta: float | None = None
 ) -> Tensor:

@@ -225,13 +225,12 @@ class _Tally:
 def _findings(credit: Credit, metrics: dict[str, float]) -> list[Finding]:
     found = [Finding("credit", text) for text in credit.warnings]
     if not metrics.get("sampler_gap", 0.0) <= SAMPLER_GAP:
-        found.append(
-            Finding(
-                "sampler_gap",
-                f"sampler and trainer disagree by {metrics['sampler_gap']:.3g} nats a token: stale weights "
-                "in the engine, another temperature, or dropout left on",
-            )
-        )
+        why = "stale weights in the engine, another temperature, or dropout left on"
+        if "correction" in metrics:  # a difference is what the loss expects then
+            mean, beyond = metrics["correction"], metrics["correction_beyond"]
+            why = f"corrected by weights of {mean:.3g} on average, {beyond:.1%} of them beyond the cap"
+        text = f"sampler and trainer disagree by {metrics['sampler_gap']:.3g} nats a token: {why}"
+        found.append(Finding("sampler_gap", text))
     if metrics["bad_updates"]:
         found.append(Finding("gradient", "the gradient was not finite: the update was not made"))
     return found
