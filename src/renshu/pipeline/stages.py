@@ -19,7 +19,7 @@ from renshu.pipeline.keeper import Mark
 from renshu.pipeline.looks import Looks
 from renshu.pipeline.recipe import Stage
 from renshu.pipeline.stand import Going, Saved, Stand
-from renshu.rollout import Limits, collect
+from renshu.rollout import Limits, collect, collect_rounds
 from renshu.seeding import generator, stable_hash
 from renshu.train import SftBatches, Snapshot, Trainer
 from renshu.train import train as run_loop
@@ -102,7 +102,7 @@ def look(stand: Stand, mark: Mark) -> float | None:
 
 
 class TaskOrder:
-    """Which tasks a step practises on: epochs, each a permutation with its own seed."""
+    """Which tasks a step may practise on: epochs, each a permutation with its own seed."""
 
     def __init__(self, tasks: Sequence[Task], per_step: int, seed: int) -> None:
         self.tasks, self.per_step, self.seed = tasks, per_step, seed
@@ -138,21 +138,27 @@ def _practice(stand: Stand, stage: Stage) -> tuple[Trainer[Any], Source]:
     algorithm = grpo.algorithm(config, temperature=sample.temperature, max_tokens=sample.max_tokens)
     model = stand.agent.loaded.model
     reference = reference_of(model) if "reference" in algorithm.needs else None
-    order = TaskOrder(stand.environment.tasks.split("train"), config.tasks_per_step, seed)
+    rounds = 1 + config.dynamic_sampling
+    order = TaskOrder(stand.environment.tasks.split("train"), config.tasks_per_step * rounds, seed)
     sampling = Sampling(**sample.model_dump(exclude={"turns", "seconds"}), stop_ids=stand.agent.chat.stop_ids)
 
     def source(step: int) -> Sequence[Group]:
         stand.agent.engine.refresh()
-        return collect(
-            stand.agent.engine,
-            stand.agent.chat,
-            stand.environment,
-            order(step),
-            group=config.group,
-            sampling=sampling,
-            limits=Limits(turns=stage.sample.turns, seconds=stage.sample.seconds),
-            seed=seed,
-            step=step,
-        )
+        tasks = order(step)
+
+        def sample(number: int) -> list[Group]:
+            return collect(
+                stand.agent.engine,
+                stand.agent.chat,
+                stand.environment,
+                tasks[number * config.tasks_per_step :][: config.tasks_per_step],
+                group=config.group,
+                sampling=sampling,
+                limits=Limits(turns=stage.sample.turns, seconds=stage.sample.seconds),
+                seed=stable_hash(seed, "round", number) if number else seed,  # a task may come again
+                step=step,
+            )
+
+        return collect_rounds(sample, lambda groups: grpo.enough(groups, config), config.dynamic_sampling)
 
     return Trainer(model, algorithm, steps=config.steps, seed=seed, reference=reference), source
