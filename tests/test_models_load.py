@@ -8,7 +8,8 @@ import torch
 
 from renshu.errors import ConfigError, ModelError
 from renshu.models.adapters import adapter_off, has_adapter
-from renshu.models.load import _dtype, disable_dropout, eos_ids, load, locate, save
+from renshu.models.load import disable_dropout, eos_ids, load, locate, save
+from renshu.models.precision import weight_type
 from renshu.models.settings import AdapterSettings, ModelSettings
 from tiny_models import save_tiny_model
 
@@ -105,7 +106,8 @@ def test_an_adapter_trained_on_keeps_its_first_origin(folder, tmp_path, monkeypa
     ],
 )
 def test_dtype_by_device_and_adapter(name, device, adapted, expected):
-    assert _dtype(name, torch.device(device), adapted=adapted) == expected
+    settings = ModelSettings(dtype=name)
+    assert weight_type(settings, torch.device(device), adapted=adapted) == expected
 
 
 def test_full_model_round_trip(folder, tmp_path):
@@ -148,6 +150,7 @@ def test_refusals_say_what_to_do(folder, tmp_path):
         ModelSettings(adapter="lorra")
     assert ModelSettings(adapter="none").adapter is None
     assert ModelSettings(adapter="lora").adapter == AdapterSettings()
+    assert ModelSettings(adapter="dora").adapter == AdapterSettings(kind="dora")
 
 
 def test_remote_code_is_refused_unless_asked_for(folder, tmp_path):

@@ -23,8 +23,8 @@ def by_name(found):
 
 def test_a_sound_machine(model, tmp_path):
     found = by_name(diagnose(model, tmp_path / "not" / "yet"))
-    names = ["python", "packages", "device", "threads", "memory", "disk", "runs", "cache", "gguf"]
-    assert list(found) == [*names, "model", "tree"]
+    names = ["python", "packages", "device", "threads", "memory", "disk", "runs", "cache"]
+    assert list(found) == [*names, "gguf", "bitsandbytes", "model", "tree"]
     assert not [diagnosis for diagnosis in found.values() if diagnosis.state == "fail"]
     assert found["model"].text == f"{model}: 0.01M weights on cpu"
     assert found["tree"].text.startswith("a pass over a token tree equals separate rows")

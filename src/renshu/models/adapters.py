@@ -1,4 +1,4 @@
-"""LoRA adapters on top of a frozen model."""
+"""Low-rank adapters on top of a frozen model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from safetensors.torch import load_file
 from torch import nn
 
 from renshu.errors import ModelError
+from renshu.models import quantised
 from renshu.models.settings import AdapterSettings
 
 
 def add_adapter(model: nn.Module, settings: AdapterSettings) -> nn.Module:
-    """The model with a fresh, trainable LoRA adapter; everything else is frozen.
+    """The model with a fresh, trainable adapter; everything else is frozen.
 
     A fresh adapter changes nothing: its second matrix is zero. Raises ModelError if no layer has such a name.
+    For `qlora`, the model has four-bit weights already.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -27,6 +29,8 @@ def add_adapter(model: nn.Module, settings: AdapterSettings) -> nn.Module:
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
+        use_rslora=settings.kind == "rslora",
+        use_dora=settings.kind == "dora",
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
@@ -64,19 +68,25 @@ def load_adapter(model: nn.Module, folder: str) -> nn.Module:
 def fingerprint(model: nn.Module) -> str:
     """A hash of the model below its adapter: names, shapes and the first values of all weights.
 
-    The same whether loaded in float32 or bfloat16; "" in float16, which rounds otherwise.
+    The same whether loaded in float32 or bfloat16, or in four bits of either; "" in float16, which rounds
+    otherwise, and where it is not known what four-bit weights were made from.
     """
     digest = hashlib.sha256()
+    base: Any = model.get_base_model() if has_adapter(model) else model  # type: ignore[operator]
     weights = {
-        name.removeprefix("base_model.model.").replace(".base_layer.", "."): parameter
-        for name, parameter in model.named_parameters()
+        name.replace(".base_layer.", "."): parameter
+        for name, parameter in base.named_parameters()
         if "lora_" not in name
     }
+    packed = {f"{name}.weight".replace(".base_layer.", ".") for name in quantised.layers(base)}
     for name, parameter in sorted(weights.items()):
-        if parameter.dtype == torch.float16:
+        if name in packed and name not in getattr(base, "first_values", {}):
             return ""
-        first = parameter.detach().flatten()[:16].to(torch.bfloat16).float().cpu()
-        digest.update(f"{name} {tuple(parameter.shape)} {first.tolist()}\n".encode())
+        shape, values = base.first_values[name] if name in packed else (tuple(parameter.shape), parameter)
+        if values.dtype == torch.float16:
+            return ""
+        first = values.detach().flatten()[: quantised.FIRST].to(torch.bfloat16).float().cpu()
+        digest.update(f"{name} {shape} {first.tolist()}\n".encode())
     return digest.hexdigest()
 
 

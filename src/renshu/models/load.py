@@ -15,12 +15,14 @@ import torch
 from torch import nn
 
 from renshu.errors import ModelError
+from renshu.models import quantised
 from renshu.models.adapters import add_adapter, fingerprint, has_adapter, load_adapter
 from renshu.models.get import KNOWN, cached
-from renshu.models.settings import Dtype, ModelSettings
+from renshu.models.precision import autocast_type, enable_autocast, enable_checkpointing, weight_type
+from renshu.models.settings import ModelSettings
 
 EMBEDDED = Path(__file__).parent / "embedded"
-ORIGIN = "renshu.json"  # beside a saved adapter: the model it belongs to, and a fingerprint of its weights
+ORIGIN = "renshu.json"  # beside a saved adapter: the model below it, a fingerprint of its weights, their bits
 LONGEST_REASON = 300  # characters of another library's error
 
 
@@ -55,18 +57,37 @@ def load(settings: ModelSettings) -> LoadedModel:
         origin = _origin(Path(adapter_folder))
         source = locate(origin)
     device = _device(settings.device)
-    adapted = adapter_folder is not None or settings.adapter is not None
-    model = _from_pretrained(source, settings, _dtype(settings.dtype, device, adapted=adapted))
+    model = _base(source, settings, device, adapter_folder)
+    base = model
     if adapter_folder is not None:
         _require_base(Path(adapter_folder), origin, model)
         model = load_adapter(model, adapter_folder)
     elif settings.adapter is not None:
         model = add_adapter(model, settings.adapter)
     disable_dropout(model)
+    if (dtype := autocast_type(settings, device)) is not None:
+        enable_autocast(base, dtype)
+    if settings.checkpointing:
+        enable_checkpointing(base)
     tokenizer = _tokenizer(adapter_folder or source, settings.trust_remote_code)
     if Path(origin).expanduser().is_dir():
         origin = str(Path(origin).expanduser().resolve())
     return LoadedModel(model.to(device), tokenizer, settings, eos_ids(model, tokenizer), origin)
+
+
+def _base(source: str, settings: ModelSettings, device: torch.device, adapter_folder: str | None) -> Any:
+    """The model itself; in four bits for a fresh `qlora`, and below an adapter that was trained on such."""
+    adapted = adapter_folder is not None or settings.adapter is not None
+    dtype = weight_type(settings, device, adapted=adapted)
+    fresh = settings.adapter is not None and settings.adapter.kind == "qlora"
+    if not (fresh or (adapter_folder is not None and _trained_on_four_bits(Path(adapter_folder)))):
+        return _from_pretrained(source, settings, dtype=dtype)
+    config = quantised.four_bit(autocast_type(settings, device) or dtype)
+    model = _from_pretrained(
+        source, settings, dtype=dtype, quantization_config=config, device_map={"": device}
+    )
+    quantised.settle(model, source)
+    return model
 
 
 def save(loaded: LoadedModel, folder: str | Path) -> None:
@@ -76,6 +97,8 @@ def save(loaded: LoadedModel, folder: str | Path) -> None:
     loaded.tokenizer.save_pretrained(folder)
     if has_adapter(loaded.model):
         record = {"model": loaded.origin, "weights": fingerprint(loaded.model)}
+        if quantised.layers(loaded.model):
+            record["quantised"] = quantised.NF4
         (folder / ORIGIN).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
@@ -122,13 +145,13 @@ def disable_dropout(model: nn.Module) -> None:
                 setattr(module, name, 0.0)
 
 
-def _from_pretrained(source: str, settings: ModelSettings, dtype: torch.dtype) -> Any:
+def _from_pretrained(source: str, settings: ModelSettings, **options: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
         model, found = AutoModelForCausalLM.from_pretrained(
             source,
-            dtype=dtype,
+            **options,
             trust_remote_code=settings.trust_remote_code,
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # refused below, by name
@@ -182,6 +205,15 @@ def _origin(folder: Path) -> str:
     return str(_member(folder / "adapter_config.json", "base_model_name_or_path"))
 
 
+def _trained_on_four_bits(folder: Path) -> bool:
+    if not (folder / ORIGIN).exists():
+        return False
+    kind = _member(folder / ORIGIN, "quantised", "")
+    if kind not in ("", quantised.NF4):
+        raise ModelError(f"{folder / ORIGIN}: 'quantised' is {kind!r}; known: {quantised.NF4!r}")
+    return bool(kind)
+
+
 def _require_base(folder: Path, origin: str, model: Any) -> None:
     """Raise ModelError if the adapter in `folder` was trained on other weights than these."""
     if not (folder / ORIGIN).exists():
@@ -213,10 +245,3 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ModelError(f"model.device={name}: {str(error).splitlines()[0]}") from None
     return device
-
-
-def _dtype(name: Dtype, device: torch.device, *, adapted: bool) -> torch.dtype:
-    """`auto`: half the memory on a GPU, but only where the weights below an adapter stay as they are."""
-    if name == "auto":
-        return torch.bfloat16 if adapted and device.type != "cpu" else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

@@ -27,7 +27,8 @@ State = Literal["ok", "warn", "fail"]
 GIB = 2**30
 LITTLE_DISK, LITTLE_MEMORY = 2 * GIB, 2 * GIB
 EXTRAS = {  # package → what it is for, how to get it
-    "gguf": ("`renshu models get`", "pip install 'renshu[gguf]'"),
+    "gguf": ("`renshu models get` and `renshu merge --to gguf`", "pip install 'renshu[gguf]'"),
+    "bitsandbytes": ("`model.adapter: qlora`", "pip install 'renshu[bnb]'"),
 }
 LARGEST_DIFFERENCE = 1e-3  # of a log-prob, between a token tree and separate rows
 
