@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from renshu.serve import run, stream
-from renshu.serve.app import is_loopback
+from renshu.serve.http import is_loopback
 from serve_kit import HELLO, Steps, fake
 
 LONG = "word " * 200

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from renshu.serve.app import BODY
+from renshu.serve.http import BODY
 from renshu.types import Message
 from rollout_kit import CHAT, engine
 from serve_kit import CALLED, HELLO, WEATHER, ask, fake, in_process

@@ -42,7 +42,7 @@ def serve(
     from renshu.pipeline.agent import build_agent
     from renshu.pipeline.finished import find_target
     from renshu.places import require_writable
-    from renshu.serve.app import is_loopback
+    from renshu.serve.http import is_loopback
     from renshu.serve.request import Defaults
     from renshu.serve.run import run, service_of
 

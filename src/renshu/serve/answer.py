@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,11 +47,14 @@ class Answer:
         return sum(len(choice.tokens) for choice in self.choices)
 
 
-class Answerer:
-    """Answers requests with one model."""
+Record = Callable[[Opening, Generated, Message], None]  # the prompt, what was sampled behind it, and its text
 
-    def __init__(self, chat: ChatFormat, engine: Engine) -> None:
-        self.chat, self.engine = chat, engine
+
+class Answerer:
+    """Answers requests with one model. record: told every turn that was sampled, on the engine's thread."""
+
+    def __init__(self, chat: ChatFormat, engine: Engine, record: Record | None = None) -> None:
+        self.chat, self.engine, self.record = chat, engine, record
         self.paths = Paths(chat)
 
     async def answer(self, request: ChatRequest, tell: Tell | None = None) -> Answer:
@@ -105,6 +109,8 @@ class Answerer:
         if not torn and len(message.tool_calls) == len(sampled.tool_calls):
             told = [*request.messages, message]
             self.paths.keep(told, request.tools, opening, sampled, session.ids)
+        if self.record is not None:
+            self.record(opening, generated, sampled)
         turn.show_rest(message)
         return Choice(message, _finish(message, generated, turn), tuple(turn.tokens))
 

@@ -81,6 +81,11 @@ class Form:
         return {"token": text, "logprob": logprob, "bytes": whole, "top_logprobs": []}
 
 
+def model_card(name: str) -> dict[str, Any]:
+    """A model as `/v1/models` lists it."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "renshu"}
+
+
 def usage(answer: Answer) -> dict[str, int]:
     """Tokens of the prompt and of all choices."""
     prompt, completion = answer.prompt_tokens, answer.completion_tokens

@@ -17,6 +17,7 @@ from renshu.errors import ConfigError, DataError
 from renshu.serve.refusals import Refusal
 from renshu.types import Message
 
+SAMPLED_BY = ("temperature", "top_p", "top_k", "min_p", "seed")
 LONGEST = 500  # characters of a refusal: it may quote what the client sent
 
 
@@ -75,7 +76,7 @@ class ChatRequest:
 
     messages: as the client gave them, ids included. tools: as the prompt shows them. calls: whether the
     answer may call tools; single: at most one. stops: texts that end the answer and are no part of it.
-    seed: None leaves it to chance.
+    seed: None leaves it to chance. sampled_by: the settings of sampling that the request itself named.
     """
 
     model: str
@@ -90,16 +91,20 @@ class ChatRequest:
     logprobs: bool
     stream: bool
     usage: bool
+    sampled_by: frozenset[str] = frozenset()
 
 
-def read_request(body: bytes, model: str, defaults: Defaults, stop_ids: frozenset[int]) -> ChatRequest:
-    """The request in a body. model: the only name that is served. Raises Refusal: 400, or 404 for a model."""
+def read_request(body: bytes, model: str | None, defaults: Defaults, stop_ids: frozenset[int]) -> ChatRequest:
+    """The request in a body. model: the only name that is served; None takes any.
+
+    Raises Refusal: 400, or 404 for a model.
+    """
     data = _json(body)
     try:
         read = Body.from_dict(data, source="request")
     except ConfigError as error:
         _refuse(str(error))
-    if read.model != model:
+    if model is not None and read.model != model:
         text = f"the model {read.model[:80]!r} does not exist here; this server has {model!r}"
         raise Refusal(404, text, code="model_not_found", param="model")
     _refuse_unsupported(read)
@@ -115,7 +120,7 @@ def read_request(body: bytes, model: str, defaults: Defaults, stop_ids: frozense
         )
     allowed = bool(tools) and read.tool_choice != "none"
     return ChatRequest(
-        model=model,
+        model=read.model,
         messages=messages,
         tools=tools if allowed else [],
         calls=allowed,
@@ -127,6 +132,7 @@ def read_request(body: bytes, model: str, defaults: Defaults, stop_ids: frozense
         logprobs=bool(read.logprobs),
         stream=bool(read.stream),
         usage=read.stream_options is not None and bool(read.stream_options.include_usage),
+        sampled_by=frozenset(name for name in SAMPLED_BY if getattr(read, name) is not None),
     )
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
+from typing import Any, Protocol
 
 import uvicorn
 
@@ -48,10 +49,21 @@ def service_of(
     )
 
 
+class Served(Protocol):
+    """What a server has behind it."""
+
+    @property
+    def worker(self) -> Worker: ...
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Finish what is running, or give it up `at_once`; closing twice is harmless."""
+        ...
+
+
 class Server(uvicorn.Server):
     """Finishes what is running before it ends; a second Ctrl-C, or a client that takes no bytes, ends it."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Served) -> None:
         super().__init__(config)
         self.service = service
 
@@ -75,8 +87,13 @@ class Server(uvicorn.Server):
 
 def server(service: Service, host: str, port: int) -> Server:
     """A server that was not started yet."""
+    return server_of(application(service), service, host, port)
+
+
+def server_of(app: Any, service: Served, host: str, port: int) -> Server:
+    """The same of any ASGI application with a service behind it."""
     config = uvicorn.Config(
-        application(service),
+        app,
         host=host,
         port=port,
         log_level="warning",
@@ -90,10 +107,16 @@ def server(service: Service, host: str, port: int) -> Server:
 def run(service: Service, host: str, port: int) -> None:
     """Serve until SIGTERM or ctrl-C, then finish what is running. Raises ConfigError for a port in use."""
     serving = server(service, host, port)
-    try:
-        bound = serving.config.bind_socket()
-    except SystemExit:  # uvicorn's way to say it
-        raise ConfigError(f"port {port} of {host} cannot be used: choose another with --port") from None
+    bound = bind(serving)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on at its end
     with suppress(KeyboardInterrupt):
         serving.run(sockets=[bound])
+
+
+def bind(serving: Server) -> socket:
+    """The socket that a server is to listen at. Raises ConfigError for a port in use."""
+    try:
+        return serving.config.bind_socket()
+    except SystemExit:  # uvicorn's way to say it
+        host, port = serving.config.host, serving.config.port
+        raise ConfigError(f"port {port} of {host} cannot be used: choose another with --port") from None

@@ -30,7 +30,9 @@ class Worker:
         self._guard = threading.Condition()
         self._loop: asyncio.AbstractEventLoop | None = None  # of the drive, while it takes work
         self._pending: set[Future[Any]] = set()
-        self._closing = False
+        self._early: list[tuple[Make, Future[Any]]] = []  # submitted while there was no drive to take them
+        self._closing = self._resting = False
+        self._idle = True
 
     def start(self) -> None:
         """Begin to work."""
@@ -39,17 +41,33 @@ class Worker:
     def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run a coroutine, made on the thread, among the others; cancelling the future cancels it.
 
-        Raises EngineError after `close`.
+        It never blocks: before `start`, and while the engine rests, what is submitted waits. Raises
+        EngineError after `close`.
         """
         future: Future[T] = Future()
         with self._guard:
-            while self._loop is None and not self._closing:
-                self._guard.wait()
-            if self._loop is None or self._closing:
+            if self._closing:
                 raise EngineError("this server is shutting down")
             self._pending.add(future)
-            self._loop.call_soon_threadsafe(self._begin, make, future)
+            if self._loop is None or self._resting:
+                self._early.append((make, future))
+            else:
+                self._loop.call_soon_threadsafe(self._begin, make, future)
         return future
+
+    def rest(self) -> None:
+        """Finish what is running, and leave what is submitted from now on until `wake`."""
+        with self._guard:
+            self._resting = True
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._end.set)
+            self._guard.wait_for(lambda: self._idle)
+
+    def wake(self) -> None:
+        """Work again; waking one that does not rest is harmless."""
+        with self._guard:
+            self._resting = False
+            self._guard.notify_all()
 
     @property
     def busy(self) -> bool:
@@ -70,24 +88,42 @@ class Worker:
             self._thread.join()
 
     def _work(self) -> None:
-        while not self._closing:
+        while self._may_work():
             try:
                 self.engine.run([self._host()])
             except Exception as error:  # of a step: the clients are told, the server goes on
-                reason = EngineError(f"the engine failed: {type(error).__name__}: {error}")
-                for future in [*self._pending]:
-                    self._settle(future, error=reason)
+                self._fail(EngineError(f"the engine failed: {type(error).__name__}: {error}"))
                 self.engine.refresh()
+        self._early.clear()
+        self._fail(EngineError("this server is shutting down"))
+
+    def _may_work(self) -> bool:
+        """Wait until there may be a drive; False once there will be no more."""
+        with self._guard:
+            self._idle = True
+            self._guard.notify_all()
+            self._guard.wait_for(lambda: self._closing or not self._resting)
+            self._idle = self._closing
+            return not self._closing
+
+    def _fail(self, reason: EngineError) -> None:
+        """Give up all that had begun."""
+        early = {future for _, future in self._early}
+        for future in [*self._pending]:
+            if future not in early:
+                self._settle(future, error=reason)
 
     async def _host(self) -> None:
-        """An episode that lasts as long as the server: its loop is where all others run."""
+        """An episode that lasts until the engine rests: its loop is where all others run."""
         self._end, self._places = asyncio.Event(), asyncio.Semaphore(self.at_once)
         self._jobs: set[asyncio.Task[None]] = set()
         with self._guard:
             self._loop = asyncio.get_running_loop()
-            self._guard.notify_all()
-            if self._closing:
+            early, self._early = self._early, []
+            if self._closing or self._resting:
                 self._end.set()
+        for make, future in early:
+            self._begin(make, future)
         try:
             await self._end.wait()
             while self._jobs:
@@ -97,6 +133,9 @@ class Worker:
                 self._loop = None
 
     def _begin(self, make: Make, future: Future[Any]) -> None:
+        if future.done():  # its client left before
+            self._pending.discard(future)
+            return
         loop = asyncio.get_running_loop()
         job = loop.create_task(self._job(make, future))
         self._jobs.add(job)
