@@ -35,6 +35,19 @@ class OptimiserConfig(StrictModel):
     max_gradient_norm: float = Field(1.0, gt=0)
     token_budget: int = Field(8192, gt=0, description="distinct tokens of one forward pass: bounds memory")
 
+    @property
+    def critic_learning_rate(self) -> float:
+        """That of a critic, where one is trained along; it has the same schedule."""
+        return self.learning_rate
+
+
+class PracticeConfig(OptimiserConfig):
+    """Settings of an algorithm that learns from rollouts which each of its steps samples."""
+
+    steps: int = Field(40, gt=0)
+    tasks_per_step: int = Field(8, gt=0)
+    group: int = Field(8, gt=0, description="rollouts of one task")
+
 
 @dataclass(frozen=True)
 class Counts:

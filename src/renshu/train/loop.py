@@ -66,10 +66,9 @@ class Trainer(Generic[BatchT]):
         """
         torch.manual_seed(stable_hash("train", self.seed, step))  # dropout, the same after a resume
         rate = optimisers.learning_rate(self.algorithm.config, step, self.steps)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
+        optimisers.set_rate(self.optimiser, rate)
         tally = _Tally()
-        self.model.train()
+        self._train(True)
         credit, extras = self._credit(batch, tally)
         parts = minibatches(
             credit,
@@ -83,10 +82,15 @@ class Trainer(Generic[BatchT]):
             for part in parts:
                 on_policy = iteration == 0 and part is parts[0]
                 self._update(part, credit.reference_point, tally, on_policy=on_policy)
-        self.model.eval()
+        self._train(False)
         metrics = {"learning_rate": rate, **tally.metrics(), **credit.metrics}
         metrics["rows_skipped"] = sum(part.skipped for part in parts)
         return metrics, _findings(credit, metrics)
+
+    def _train(self, mode: bool) -> None:
+        for module in (self.model, self.critic):
+            if module is not None:
+                module.train(mode)
 
     def _pack(self, rows: Sequence[Row]) -> list[list[int]]:
         return pack(
@@ -119,7 +123,9 @@ class Trainer(Generic[BatchT]):
         if "reference" in needs and (reference := self.reference) is not None:
             ask["reference"] = lambda rows: reference(rows, temperature)
         if "values" in needs and (critic := self.critic) is not None:
-            ask["values"] = lambda rows: critic(rows, self._forward(rows, tally))
+            ask["values"] = lambda rows: critic(
+                rows, self._forward(rows, tally) if critic.shares_trunk else None
+            )
         chosen = [index for index, want in enumerate(wanted) if want]
         packs = self._pack([rows[index] for index in chosen]) if ask and chosen else []
         answers = {name: [torch.empty(0)] * len(rows) for name in ask}
@@ -176,12 +182,24 @@ class Trainer(Generic[BatchT]):
             tally.add(output.metrics)
             if on_policy and micro.old_logprobs is not None:
                 tally.compare(forward.logprobs.detach(), micro.old_logprobs)
+        norms = self._clip()
+        length = math.hypot(*norms.values())
+        self._apply(length)
+        means = {name: Mean(norm, 1) for name, norm in norms.items()}
+        tally.add({"loss": Mean(loss, 1), **means}, bad_updates=not math.isfinite(length))
+
+    def _clip(self) -> dict[str, float]:
+        """Scale gradients down to the allowed length, policy and critic each; their lengths before."""
         limit = self.algorithm.config.max_gradient_norm
-        norm = torch.nn.utils.clip_grad_norm_(list(self.trained.values()), limit).item()
-        self._apply(norm)
-        tally.add(
-            {"loss": Mean(loss, 1), "gradient_norm": Mean(norm, 1)}, bad_updates=not math.isfinite(norm)
-        )
+        parts = {
+            "gradient_norm": optimisers.of_policy(self.trained),
+            "critic_gradient_norm": optimisers.of_critic(self.trained),
+        }
+        return {
+            name: torch.nn.utils.clip_grad_norm_(list(part.values()), limit).item()
+            for name, part in parts.items()
+            if part
+        }
 
     def _apply(self, norm: float) -> None:
         if math.isfinite(norm):

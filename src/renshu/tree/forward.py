@@ -13,7 +13,7 @@ from torch import Tensor
 
 from renshu.errors import DataError, UnsupportedAttention
 from renshu.tree.logprobs import chosen_logprobs
-from renshu.tree.packing import padded_tokens
+from renshu.tree.packing import Layout, padded_tokens
 from renshu.tree.support import refusal, supports_tree
 from renshu.tree.tiles import TreeAttention
 from renshu.tree.trie import Ints, TokenTree
@@ -42,7 +42,7 @@ def token_logprobs(
     rows: Sequence[Row],
     *,
     temperature: float = 1.0,
-    layout: Literal["auto", "tree", "padded"] = "auto",
+    layout: Layout | Literal["auto"] = "auto",
     entropy: bool = False,
     hidden: bool = False,
 ) -> TokenLogprobs:
@@ -52,6 +52,27 @@ def token_logprobs(
     gradients are the same. `"auto"` is the tree wherever the model takes one (`renshu.tree.supports_tree`).
     Raises DataError if no token is trained, UnsupportedAttention for a tree the model does not take.
     """
+    with _states_before_head(model if hidden else None) as states:
+        logits, index, target, computed = _logits(model, rows, layout)
+    logprobs, entropies = chosen_logprobs(logits, index, target, temperature, entropy)
+    found = states[-1].flatten(0, -2)[index] if hidden else None
+    return TokenLogprobs(logprobs, entropies, computed, sum(len(row.ids) for row in rows), found)
+
+
+def token_states(model: Any, rows: Sequence[Row], *, layout: Layout | Literal["auto"] = "auto") -> Tensor:
+    """The model's last state before each trained token of `rows`, (N, D): what its head is given there.
+
+    layout and errors as of `token_logprobs`.
+    """
+    with _states_before_head(model) as states:
+        _, index, _, _ = _logits(model, rows, layout)
+    return states[-1].flatten(0, -2)[index]
+
+
+def _logits(
+    model: Any, rows: Sequence[Row], layout: Layout | Literal["auto"]
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Logits that predict, (M, V); each trained token's row in them and id, (N,); tokens computed."""
     if not any(any(row.trained) for row in rows):
         raise DataError(f"none of the {len(rows)} rows has a trained token: there is nothing to compute")
     takes_tree = supports_tree(model)
@@ -59,20 +80,16 @@ def token_logprobs(
         raise UnsupportedAttention(f'{refusal(model)}: use layout="padded"')
     device = next(model.parameters()).device
     compute = _tree_logits if takes_tree and layout != "padded" else _padded_logits
-    with _states_before_head(model if hidden else None) as states:
-        logits, index, target, computed = compute(model, rows, device)
-    logprobs, entropies = chosen_logprobs(
-        logits, torch.from_numpy(index).to(device), torch.from_numpy(target).to(device), temperature, entropy
-    )
-    found = states[0].flatten(0, -2)[torch.from_numpy(index).to(device)] if hidden else None
-    return TokenLogprobs(logprobs, entropies, computed, sum(len(row.ids) for row in rows), found)
+    logits, index, target, computed = compute(model, rows, device)
+    return logits, torch.from_numpy(index).to(device), torch.from_numpy(target).to(device), computed
 
 
 @contextmanager
 def _states_before_head(model: Any) -> Iterator[list[Tensor]]:
     """Catches what the head is given: the last states of the positions whose logits are asked for.
 
-    `output_hidden_states` would keep those of every position and layer.
+    The last call counts: before it, the model may be asked whether it takes trees. `output_hidden_states`
+    would keep the states of every position and layer.
     """
     caught: list[Tensor] = []
     if model is None:
