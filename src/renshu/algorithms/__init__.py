@@ -1,6 +1,8 @@
 """Algorithms as data: config, credit and loss of each in one file."""
 
+from renshu.algorithms.dpo import DpoConfig
 from renshu.algorithms.grpo import GrpoConfig
+from renshu.algorithms.kto import KtoConfig
 from renshu.algorithms.protocol import (
     Algorithm,
     Counts,
@@ -11,6 +13,7 @@ from renshu.algorithms.protocol import (
     LossOutput,
     Mean,
     OptimiserConfig,
+    PracticeConfig,
 )
 from renshu.algorithms.sft import SftConfig
 
@@ -18,12 +21,15 @@ __all__ = [
     "Algorithm",
     "Counts",
     "Credit",
+    "DpoConfig",
     "Estimate",
     "Extras",
     "GrpoConfig",
+    "KtoConfig",
     "LossInputs",
     "LossOutput",
     "Mean",
     "OptimiserConfig",
+    "PracticeConfig",
     "SftConfig",
 ]

@@ -26,7 +26,7 @@ from renshu.algorithms.protocol import (
     LossOutput,
     Mean,
     Need,
-    OptimiserConfig,
+    PracticeConfig,
 )
 from renshu.algorithms.rollouts import length_metrics, reward_metrics, reward_of, rows_of, turns_of
 from renshu.errors import ConfigError
@@ -37,7 +37,7 @@ CISPO_CLIP_HIGH = 4.0  # cap of the ratio at 5 (ScaleRL, arXiv:2510.13786)
 CAP = 3.0  # of the weights that correct the sampler, as in TRL
 
 
-class GrpoConfig(OptimiserConfig):
+class GrpoConfig(PracticeConfig):
     """Settings of a GRPO stage.
 
     loss: how token losses are averaged.
@@ -52,9 +52,6 @@ class GrpoConfig(OptimiserConfig):
         clipped ratio is then to the trainer's own log-probs before the step's first update.
     """
 
-    steps: int = Field(40, gt=0)
-    tasks_per_step: int = Field(8, gt=0)
-    group: int = Field(8, gt=0, description="rollouts of one task")
     loss: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"] = "dapo"
     ratio: Literal["token", "sequence"] = "token"
     baseline: Baseline = "group"
