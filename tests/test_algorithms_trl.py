@@ -17,7 +17,15 @@ from renshu.algorithms.advantages import advantages
 from renshu.train import Trainer
 from renshu.tree import token_logprobs
 from renshu.types import Row
-from trl_oracle import grpo_inputs, grpo_trainer, pad, sft_trainer, tiny_model
+from trl_oracle import (
+    grpo_inputs,
+    grpo_trainer,
+    pad,
+    sft_trainer,
+    split,
+    spread_over_completion,
+    tiny_model,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HUGE = 1e9  # a gradient norm that nothing exceeds, so that gradients are compared unclipped
@@ -206,3 +214,65 @@ def test_sft_loss_and_gradient_are_trls(oracle: Oracle) -> None:
     gradients = {name: p.grad for name, p in model.named_parameters()}
     assert metrics["loss"] == pytest.approx(expected.item(), abs=1e-5)
     assert relative_difference(gradients, {n: p.grad for n, p in trainer.model.named_parameters()}) < 1e-5
+
+
+def theirs_corrected(
+    oracle: Oracle, config: GrpoConfig, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> tuple[float, Any, Tensor]:
+    """TRL as if vLLM had sampled the rows: loss, gradients and weights, all by its own code."""
+    trl, parts = oracle.grpo[1.0], [split(row) for row in rows]
+    sampled = [spread_over_completion(row, row.logprobs or ()) for row in rows]
+    ids = ([prompt for prompt, _, _ in parts], [completion for _, completion, _ in parts])
+    generated = (*ids, [mask for *_, mask in parts], ["ab"] * len(rows), sampled, {}, None, None)
+    level, cut = config.correction_level, config.correction
+    theirs(oracle, config, rows, {row.ids: row.logprobs for row in rows}, 1.0)  # sets the oracle's options
+    for name, value in {
+        "_generate": lambda _: generated,
+        "_calculate_rewards": lambda *_: torch.zeros(len(rows), 1),
+        "num_generations_eval": 2,
+        "use_vllm": True,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": f"{level}_{cut}",
+        "vllm_importance_sampling_clip_max": config.correction_cap,
+    }.items():
+        monkeypatch.setattr(trl, name, value)
+    inputs = trl._generate_and_score_completions([{"prompt": "a"}] * len(rows))
+    trl.model.zero_grad()
+    loss = trl.compute_loss(trl.model, inputs | {"advantages": torch.tensor(ADVANTAGES)})
+    loss.backward()
+    gradients = {name: p.grad for name, p in trl.model.named_parameters() if p.grad is not None}
+    return loss.item(), gradients, inputs["importance_sampling_ratio"]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("correction", ["truncate", "mask"])
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "cispo"])
+def test_the_correction_of_another_sampler_is_trls(
+    oracle: Oracle, loss: str, correction: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = with_logprobs(oracle.model, draw_rows(), 1.0)
+    config = GrpoConfig(
+        loss=loss, correction=correction, correction_level=level, correction_cap=1.2,
+        learning_rate=1e-20, max_gradient_norm=HUGE, token_budget=12,
+    )  # fmt: skip
+    expected, expected_gradients, weights = theirs_corrected(oracle, config, rows, monkeypatch)
+    found, gradients, metrics = ours(oracle.model, config, rows, {}, 1.0)
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert relative_difference(gradients, expected_gradients) < 1e-5
+    assert metrics["correction_beyond"] > 0  # the cap matters
+    assert float(weights.max()) == pytest.approx(1.2) or correction == "mask"
+    plain, _, _ = ours(oracle.model, config.model_copy(update={"correction": "none"}), rows, {}, 1.0)
+    assert abs(plain - expected) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("correction", "told"), [("none", "stale weights"), ("truncate", "corrected by weights")]
+)
+def test_a_corrected_gap_is_told_without_alarm(oracle: Oracle, correction: str, told: str) -> None:
+    rows, _ = with_logprobs(oracle.model, draw_rows(), 1.0)
+    algorithm = grpo.algorithm(GrpoConfig(correction=correction), temperature=1.0, max_tokens=16)
+    trainer = Trainer(copy.deepcopy(oracle.model), replace(algorithm, credit=lambda batch: batch), steps=1)
+    _, findings = trainer.step(0, Credit(tuple(rows), tuple(ADVANTAGES)))
+    (finding,) = findings
+    assert finding.name == "sampler_gap"
+    assert told in finding.text
