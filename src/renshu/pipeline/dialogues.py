@@ -99,10 +99,10 @@ def read_dialogues(path: Path) -> Dialogues:
             row = parse_json(line)
             if not isinstance(row, dict) or not isinstance(row.get("messages", []), list):
                 raise ValueError("no object with a list of messages")
-            messages = [_message(message) for message in row["messages"]]
+            messages = [read_message(message) for message in row["messages"]]
             if not any(message.role == "assistant" for message in messages):
                 raise ValueError("no assistant turn")
-            items.append((messages, _tools(row.get("tools"))))
+            items.append((messages, read_schemas(row.get("tools"))))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             set_aside[f"no key {error}" if isinstance(error, KeyError) else str(error)] += 1
     if not items:
@@ -163,8 +163,8 @@ def _misfit(messages: Sequence[Message], tools: Mapping[str, ToolSpec]) -> str |
     return "a call without its answer" if unanswered else None
 
 
-def _tools(value: Any) -> list[Mapping[str, Any]]:
-    """Schemas, or JSON text that holds them; blank is none. Raises ValueError."""
+def read_schemas(value: Any) -> list[Mapping[str, Any]]:
+    """Tool schemas of a row: a list, or JSON text that holds one; blank is none. Raises ValueError."""
     if isinstance(value, str):
         try:
             value = parse_json(value) if value.strip() else None
@@ -185,8 +185,8 @@ def _text(data: Mapping[str, Any], *keys: str) -> str | None:
     return value
 
 
-def _message(data: Mapping[str, Any]) -> Message:
-    """Raises ValueError, TypeError or KeyError for what is no message."""
+def read_message(data: Any) -> Message:
+    """A message in OpenAI's shape. Raises ValueError, TypeError or KeyError for what is none."""
     if not isinstance(data, dict):
         raise ValueError("a message that is no object")
     role = data["role"]
