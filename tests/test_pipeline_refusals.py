@@ -160,7 +160,7 @@ def test_rows_without_room_for_an_answer(play):
 
 
 def test_sample_settings_of_a_stage_that_samples_nothing(play):
-    with pytest.raises(ConfigError, match=r"stages\.0: sample: an sft stage samples nothing"):
+    with pytest.raises(ConfigError, match=r"stages\.0: sample: sft samples nothing here"):
         play("stages.0.sample.max_tokens=9")
 
 

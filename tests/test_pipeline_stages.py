@@ -5,8 +5,9 @@ import torch
 from renshu.models import ModelSettings
 from renshu.models.load import load
 from renshu.pipeline.keeper import Keeper, Mark
+from renshu.pipeline.looks import Looks
+from renshu.pipeline.practice import TaskOrder
 from renshu.pipeline.recipe import StopWhen
-from renshu.pipeline.stages import Looks, TaskOrder
 from renshu.types import Task
 from tiny_models import save_tiny_model
 

@@ -25,7 +25,7 @@ class DemoWatcher(TerminalWatcher):
         self.live: Live | None = None
 
     def stage_begins(self, stage: Stage, steps: int) -> None:
-        if stage.grpo is None or not self.console.is_terminal:
+        if not stage.samples or not self.console.is_terminal:
             super().stage_begins(stage, steps)
             return
         self.values = {name: [] for name in SHOWN}

@@ -7,21 +7,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from renshu.algorithms import PracticeConfig
 from renshu.check.cases import CaseResult, failed_cases, play_cases, read_cases, require_cases
 from renshu.check.dry_run import DryRun, Sample, check_dry_run, rehearse, sample_of
 from renshu.check.environment import check_environment
 from renshu.check.findings import Finding, found, sort
 from renshu.check.scores import PolicyLine
 from renshu.check.template import check_dialogues, check_prompts, check_template, gold_dialogues
-from renshu.engines import Sampling
 from renshu.envs import Environment, Tasks
 from renshu.envs.adapters.trl import is_trl_reward
 from renshu.errors import ConfigError, RenshuError, TemplateError
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.dialogues import supply
 from renshu.pipeline.environments import load_environment, load_file
+from renshu.pipeline.practice import limits_of, sampling_of
 from renshu.pipeline.recipe import Recipe, Stage, built_in_recipes, find_recipe, read_recipe
-from renshu.rollout import Limits
 from renshu.seeding import stable_hash
 from renshu.types import Task
 
@@ -220,7 +220,7 @@ def _budgets(recipe: Recipe) -> dict[str, int]:
     practice = {
         f"stages.{index}.sample.max_tokens": stage.sample.max_tokens
         for index, stage in enumerate(recipe.stages)
-        if stage.grpo is not None
+        if stage.samples
     }
     return {"eval.max_tokens": recipe.eval.max_tokens, **practice}
 
@@ -230,7 +230,7 @@ def _turns(recipe: Recipe, needed: Sequence[int]) -> list[Finding]:
     return [
         found("turns_too_few", f"stages.{index}.sample.turns", f"solve() takes {most} replies")
         for index, stage in enumerate(recipe.stages)
-        if stage.grpo is not None and stage.sample.turns is not None and stage.sample.turns < most
+        if stage.samples and stage.sample.turns is not None and stage.sample.turns < most
     ]
 
 
@@ -240,19 +240,18 @@ def _rehearsed(
     recipe = target.recipe
     assert recipe is not None
     index, stage = next(
-        ((i, stage) for i, stage in enumerate(recipe.stages) if stage.grpo is not None),
+        ((i, stage) for i, stage in enumerate(recipe.stages) if stage.samples),
         (0, Stage.model_validate(PRACTICE)),
     )
-    assert stage.grpo is not None
-    sample = stage.sample
+    assert isinstance(stage.config, PracticeConfig)
     run = rehearse(
         agent.engine,
         agent.chat,
         environment,
         tasks,
-        group=stage.grpo.group,
-        sampling=Sampling(**sample.model_dump(exclude={"turns", "seconds"}), stop_ids=agent.chat.stop_ids),
-        limits=Limits(turns=sample.turns, seconds=sample.seconds),
+        group=stage.config.group,
+        sampling=sampling_of(stage, agent.chat.stop_ids),
+        limits=limits_of(stage),
         seed=stable_hash(recipe.seed, stage.name),
         first=index == 0,
     )

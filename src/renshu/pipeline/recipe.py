@@ -13,12 +13,15 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from renshu.algorithms.grpo import GrpoConfig
+from renshu.algorithms.protocol import OptimiserConfig
 from renshu.algorithms.sft import SftConfig
 from renshu.config import StrictModel, apply_overrides, apply_preset, dump_yaml, load_yaml
 from renshu.engines.protocol import COOLEST
 from renshu.errors import ConfigError
 from renshu.evaluation.samples import Tries
 from renshu.models import ModelSettings
+
+ALGORITHMS = ("sft", "grpo")  # the keys of a stage that name one
 
 
 class SampleSettings(StrictModel):
@@ -52,7 +55,7 @@ class StopWhen(StrictModel):
 
 
 class Stage(StrictModel):
-    """One algorithm with its limits: exactly one of `sft` and `grpo`."""
+    """One algorithm with its limits: exactly one of `ALGORITHMS`."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     sft: SftConfig | None = None
@@ -62,22 +65,35 @@ class Stage(StrictModel):
 
     @model_validator(mode="after")
     def _one_algorithm(self) -> Self:
-        given = [name for name in ("sft", "grpo") if getattr(self, name) is not None]
+        given = [name for name in ALGORITHMS if getattr(self, name) is not None]
         if len(given) != 1:
+            known = f"{', '.join(ALGORITHMS[:-1])} and {ALGORITHMS[-1]}"
+            found = " and ".join(given) or "none"
+            raise ValueError(f"stage {self.name!r} needs exactly one of {known}, not {found}")
+        if not self.samples and self.sample != SampleSettings():
+            raise ValueError(f"sample: {self.algorithm} samples nothing here; leave sample out")
+        if self.samples and self.sample.temperature < COOLEST:
             raise ValueError(
-                f"stage {self.name!r} needs exactly one of sft and grpo, not {' and '.join(given) or 'none'}"
-            )
-        if self.sft is not None and self.sample != SampleSettings():
-            raise ValueError("sample: an sft stage samples nothing; leave sample out")
-        if self.grpo is not None and self.sample.temperature < COOLEST:
-            raise ValueError(
-                f"sample.temperature: below {COOLEST} is greedy; grpo learns from differences: sample above 0"
+                f"sample.temperature: below {COOLEST} is greedy; {self.algorithm} learns from differences: "
+                "sample above 0"
             )
         return self
 
     @property
-    def algorithm(self) -> Literal["sft", "grpo"]:
-        return "sft" if self.sft is not None else "grpo"
+    def algorithm(self) -> str:
+        """The one of `ALGORITHMS` that it plays."""
+        return next(name for name in ALGORITHMS if getattr(self, name) is not None)
+
+    @property
+    def config(self) -> OptimiserConfig:
+        """The settings of its algorithm."""
+        config: OptimiserConfig = getattr(self, self.algorithm)
+        return config
+
+    @property
+    def samples(self) -> bool:
+        """Whether every step samples rollouts; else the stage learns from data."""
+        return self.grpo is not None
 
 
 class EvaluationSettings(StrictModel):
@@ -176,5 +192,5 @@ def read_recipe(name: str, overrides: Sequence[str] = (), *, preset: str | None 
 
 def dump_recipe(recipe: Recipe) -> str:
     """The recipe as YAML with every default written out but "none"; reading it gives the same recipe."""
-    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_none=True)
+    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_none=True, by_alias=True)
     return dump_yaml(data)

@@ -31,7 +31,7 @@ class Recorder:
     def step(self, stage: Stage, snapshot: Snapshot, dev_success: float | None) -> dict[str, Any]:
         """Write what a step has to tell; returns its line of `metrics.jsonl`."""
         record: dict[str, Any] = {"stage": stage.name, "step": snapshot.step, "steps": snapshot.steps}
-        if stage.grpo is not None:
+        if stage.samples:
             groups: Sequence[Group] = snapshot.batch
             trajectories = [trajectory for group in groups for trajectory in group.trajectories]
             record |= {**rollout_metrics(groups), "sequences": dict(tool_sequences(trajectories))}

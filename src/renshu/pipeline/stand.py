@@ -15,10 +15,11 @@ from renshu.pipeline.agent import Agent
 from renshu.pipeline.interrupt import Interrupt
 from renshu.pipeline.keeper import Keeper
 from renshu.pipeline.looks import Looks
-from renshu.pipeline.recipe import Recipe
+from renshu.pipeline.recipe import Recipe, Stage
 from renshu.pipeline.record import Recorder
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.watch import Watcher
+from renshu.seeding import stable_hash
 from renshu.train import Trainer, checkpoint
 from renshu.train.optimiser import trainable
 
@@ -108,6 +109,10 @@ class Stand:
     def after_stage(self, name: str) -> Path:
         """The folder of the weights with which a stage ended."""
         return self.checkpoints / "stages" / name
+
+    def seed_of(self, stage: Stage) -> int:
+        """The root of a stage's random streams."""
+        return stable_hash(self.recipe.seed, stage.name)
 
     @property
     def tokens(self) -> dict[str, int]:
