@@ -21,6 +21,7 @@ from trl_oracle import (
     grpo_inputs,
     grpo_trainer,
     pad,
+    relative_difference,
     sft_trainer,
     split,
     spread_over_completion,
@@ -116,12 +117,6 @@ def theirs(
     loss = trl.compute_loss(trl.model, grpo_inputs(rows, ADVANTAGES, references))
     loss.backward()
     return loss.item(), {name: p.grad for name, p in trl.model.named_parameters() if p.grad is not None}
-
-
-def relative_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    assert one.keys() == other.keys()
-    difference = sum((one[name] - other[name]).double().square().sum() for name in one)
-    return float((difference / sum(g.double().square().sum() for g in other.values())).sqrt())
 
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")

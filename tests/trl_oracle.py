@@ -17,7 +17,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+    from trl import (
+        DPOConfig,
+        DPOTrainer,
+        GRPOConfig,
+        GRPOTrainer,
+        KTOConfig,
+        KTOTrainer,
+        SFTConfig,
+        SFTTrainer,
+    )
 
 COMMON: dict[str, Any] = {
     "use_cpu": True,
@@ -62,6 +71,34 @@ def sft_trainer(folder: Path, model: Any, tokenizer: Any) -> Any:
     arguments = SFTConfig(output_dir=str(folder / "out"), per_device_train_batch_size=4, **COMMON)
     data = Dataset.from_list([{"text": "a b"}] * 4)
     return SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
+
+
+def dpo_trainer(
+    folder: Path, model: Any, reference: Any, tokenizer: Any, data: Sequence[dict[str, Any]] = ()
+) -> Any:
+    """data: preferences in TRL's format, for its tokenisation; absent: any."""
+    arguments = DPOConfig(output_dir=str(folder / "out"), per_device_train_batch_size=4, **COMMON)
+    rows = Dataset.from_list(list(data) or [{"prompt": "a", "chosen": "b", "rejected": "c"}])
+    return DPOTrainer(model, reference, arguments, train_dataset=rows, processing_class=tokenizer)
+
+
+def kto_trainer(folder: Path, model: Any, reference: Any, tokenizer: Any) -> Any:
+    arguments = KTOConfig(output_dir=str(folder / "out"), per_device_train_batch_size=4, **COMMON)
+    data = Dataset.from_list([{"prompt": "a", "completion": "b", "label": i % 2 == 0} for i in range(4)])
+    return KTOTrainer(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
+
+
+def answered(row: Row) -> dict[str, list[int]]:
+    """A row as TRL's preference trainers hold it: everything behind the prompt is the answer."""
+    prompt, answer, _ = split(row)
+    return {"prompt_ids": prompt, "completion_ids": answer}
+
+
+def relative_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """Length of the difference of two gradients, as a share of the second."""
+    assert one.keys() == other.keys()
+    difference = sum((one[name] - other[name]).double().square().sum() for name in one)
+    return float((difference / sum(g.double().square().sum() for g in other.values())).sqrt())
 
 
 def split(row: Row) -> tuple[list[int], list[int], list[int]]:
