@@ -36,7 +36,7 @@ def test_compare_prints_tables_and_a_verdict(run, call):
     success, spent = cells(out, "final ")[:2]
     # 9 gained of 9; two of the three other arms are as good: 3 * 2/2**9. Wilson: 9 / (9 + 3.8415).
     assert success == ["final", "100.0 %", "70.1 to 100.0 %", "9", "100", "57.7 to 100", "p = 0.012"]
-    assert spent == ["final", str(prompt), "2.0", f"${(prompt + 8) / 1000:.3g}"]
+    assert spent == ["final", str(prompt), "2.0", "–", f"${(prompt + 8) / 1000:.3g}"]
     assert cells(out, "base ")[0] == ["base", "0.0 %", "0.0 to 29.9 %", "9"]
     assert (
         "final (same weights as warm-up) solves 100 points more than base (95 % interval 57.7 to 100; "

@@ -5,10 +5,38 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 AGAIN = "install it, or Renshu with all it needs: pip install --force-reinstall renshu"
+
+KeyVariables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-key-env",
+        help="Environment variable with the key of an api: model; HOST=NAME for several hosts.",
+    ),
+]
+AtOnce = Annotated[
+    int | None, typer.Option("--api-at-once", min=1, help="Requests together to an api: model; default: 8.")
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for episodes of api: models; default: comparison, in the first run if there is one."
+    ),
+]
+
+
+def refuse_without_api(targets: Sequence[str], *options: Any) -> None:
+    """Raise a usage error for options of api: models where there is none."""
+    if any(option is not None for option in options) and not any(t.startswith("api:") for t in targets):
+        raise typer.BadParameter(
+            "--api-key-env, --api-at-once and --keep would do nothing here: no api:MODEL@URL is asked"
+        )
 
 
 def finite(number: float | None) -> float | None:

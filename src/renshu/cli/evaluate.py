@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
+from renshu.cli.common import AtOnce, Keep, KeyVariables, refuse_without_api
+
 
 def evaluate(
-    target: Annotated[str, typer.Argument(help="A run folder, or a model: a folder, embedded, a hub name.")],
+    target: Annotated[
+        str, typer.Argument(help="A run folder, or a model: a folder, embedded, a hub name, api:MODEL@URL.")
+    ],
     env: Annotated[
         str | None, typer.Option(help="flights, repairs, file.py:Class; default: the run's own.")
     ] = None,
@@ -23,6 +27,9 @@ def evaluate(
         typer.Option(min=1, help="Sampled tokens of an episode; default: as in the run, else 512."),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Write one JSON line a task here.")] = None,
+    api_key_env: KeyVariables = None,
+    api_at_once: AtOnce = None,
+    keep: Keep = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Measure a model greedily on held-out tasks: success with its 95 % interval."""
@@ -30,9 +37,21 @@ def evaluate(
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher, describe_arm
+    from renshu.pipeline.endpoints import Access
     from renshu.pipeline.measure import measure
 
     quiet()
+    refuse_without_api([target], api_key_env, api_at_once, keep)
+    access = Access.of([target], api_key_env or (), api_at_once, keep)
     watcher = TerminalWatcher(Console(stderr=True, quiet=as_json))
-    arm = measure(target, env=env, tasks=tasks, split=split, max_tokens=max_tokens, log=log, watcher=watcher)
+    arm = measure(
+        target,
+        env=env,
+        tasks=tasks,
+        split=split,
+        max_tokens=max_tokens,
+        log=log,
+        access=access,
+        watcher=watcher,
+    )
     print(json.dumps(arm) if as_json else describe_arm(arm))

@@ -30,9 +30,7 @@ def show_comparison(found: Mapping[str, Any]) -> None:
         tried = ("arm", "one try", f"pass^{k}", "95 %", f"pass@{k}", "distinct", "n")
         rows = [_samples(arm) for arm in arms]
         _table(console, f"{k} tries of every task, temperature {temperature:g}", tried, rows)
-    heads = ("arm", "prompt tokens", "sampled tokens", "cost of 1,000 tasks")
-    shown = 4 if any(arm["cost_per_1000"] is not None for arm in arms) else 3
-    _table(console, "means of a task", heads[:shown], [_spent(arm)[:shown] for arm in arms])
+    _table(console, "means of a task", *_spending(arms))
     if found["settings"]:
         runs = list(found["settings"][0]["values"])
         rows = [(row["key"], *(_value(row["values"][run]) for run in runs)) for row in found["settings"]]
@@ -80,12 +78,24 @@ def _samples(arm: Mapping[str, Any]) -> tuple[str, ...]:
     return arm["arm"], *rates, rate(told["pass_at"][-1]), rate(told["distinct"]), _count(told)
 
 
-def _spent(arm: Mapping[str, Any]) -> tuple[str, ...]:
-    tokens = arm["tokens"]
-    counted = (UNKNOWN, UNKNOWN)
-    if tokens is not None:
-        counted = f"{tokens['prompt']:,.0f}", f"{tokens['sampled']:,.1f}"
-    return arm["arm"], *counted, cost(arm["cost_per_1000"])
+def _spending(arms: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of what a task takes; columns of which nothing is known are left out."""
+    columns = {
+        "arm": [arm["arm"] for arm in arms],
+        "prompt tokens": [_tokens(arm, "prompt", 0) for arm in arms],
+        "of these cached": [_tokens(arm, "cached", 0) for arm in arms],
+        "sampled tokens": [_tokens(arm, "sampled", 1) for arm in arms],
+        "seconds": [UNKNOWN if arm["seconds"] is None else f"{arm['seconds']:.2f}" for arm in arms],
+        "cost of 1,000 tasks": [cost(arm["cost_per_1000"]) for arm in arms],
+    }
+    always = ("arm", "prompt tokens", "sampled tokens")
+    shown = {k: cells for k, cells in columns.items() if k in always or set(cells) != {UNKNOWN}}
+    return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
+
+
+def _tokens(arm: Mapping[str, Any], kind: str, digits: int) -> str:
+    count = None if arm["tokens"] is None else arm["tokens"].get(kind)
+    return UNKNOWN if count is None else f"{count:,.{digits}f}"
 
 
 def _count(arm: Mapping[str, Any]) -> str:

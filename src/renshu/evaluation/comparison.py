@@ -18,18 +18,24 @@ LEVEL = 0.05  # of the p values that a verdict needs
 
 @dataclass(frozen=True)
 class Prices:
-    """Dollars: per million tokens of a prompt and per million sampled ones, or per hour of a machine."""
+    """Dollars: per million tokens of a prompt and per million sampled ones, or per hour of a machine.
+
+    cached: per million tokens of a prompt that the server found in its cache; None: as any of the prompt.
+    """
 
     prompt: float | None = None
     sampled: float | None = None
     hour: float | None = None
+    cached: float | None = None
 
     def __post_init__(self) -> None:
         if (self.prompt is None) != (self.sampled is None):
             raise ConfigError("tokens have two prices: give both --price-in and --price-out")
         if self.prompt is not None and self.hour is not None:
             raise ConfigError("give prices of tokens or --price-hour, not both")
-        for price in (self.prompt, self.sampled, self.hour):
+        if self.cached is not None and self.prompt is None:
+            raise ConfigError("a price of cached tokens needs those of the others")
+        for price in (self.prompt, self.sampled, self.hour, self.cached):
             if price is not None and not 0 <= price < math.inf:
                 raise ConfigError(f"a price is {price}: give dollars, 0 or more")
 
@@ -39,15 +45,22 @@ class Prices:
             return None if seconds is None else 1000 * seconds / 3600 * self.hour
         if self.prompt is None or self.sampled is None or tokens is None:
             return None
-        return 1000 * (tokens.prompt * self.prompt + tokens.sampled * self.sampled) / 1e6
+        paid = tokens.prompt * self.prompt + tokens.sampled * self.sampled
+        if self.cached is not None:
+            if tokens.cached is None:
+                return None
+            paid -= tokens.cached * (self.prompt - self.cached)
+        return 1000 * paid / 1e6
 
 
-def compare(results: Sequence[Result], prices: Prices | None = None) -> list[dict[str, Any]]:
+def compare(
+    results: Sequence[Result], prices: Prices | None = None, own: Mapping[str, Prices] | None = None
+) -> list[dict[str, Any]]:
     """A summary of every arm, with `against`: how it differs from the first (of which it is None).
 
-    difference, low, high: of success, with its paired 95 % interval. gained, lost, p: exact McNemar.
-    p_holm: corrected for the number of arms. n: tasks scored in both. Raises ConfigError if the arms were not
-    measured on the same tasks.
+    prices: of every arm that has none of its `own`, by name. difference, low, high: of success,
+    with its paired 95 % interval. gained, lost, p: exact McNemar. p_holm: corrected for the number of arms.
+    n: tasks scored in both. Raises ConfigError if the arms were not measured on the same tasks.
     """
     first, *others = results
     for other in others:
@@ -61,7 +74,8 @@ def compare(results: Sequence[Result], prices: Prices | None = None) -> list[dic
         pair["p_holm"] = corrected
     arms = []
     for result, found in zip(results, [None, *against], strict=True):
-        arm = result.summary() | {**_spent(result, prices or Prices()), "against": found}
+        price = (own or {}).get(result.arm) or prices or Prices()
+        arm = result.summary() | {**_spent(result, price), "against": found}
         del arm["p_vs_base"]
         arms.append(arm)
     return arms
@@ -95,7 +109,7 @@ def _spent(result: Result, prices: Prices) -> dict[str, Any]:
     counted = None
     if tokens is not None:
         spread = bootstrap_mean([outcome.tokens.sampled for outcome in result.outcomes if outcome.tokens])
-        counted = {**tokens._asdict(), "sampled_low": spread.low, "sampled_high": spread.high}
+        counted = {**tokens.record(), "sampled_low": spread.low, "sampled_high": spread.high}
     return {
         "tokens": counted,
         "seconds": seconds,

@@ -14,10 +14,18 @@ from renshu.jsonl import read_rows
 
 
 class Tokens(NamedTuple):
-    """Of an episode, or means. prompt: as an API is sent them, at every turn the whole dialogue before it."""
+    """Of an episode, or means. prompt: as an API is sent them, at every turn the whole dialogue before it.
+
+    cached: of those of prompts, found in the server's cache; None where no server told.
+    """
 
     prompt: float
     sampled: float
+    cached: float | None = None
+
+    def record(self) -> dict[str, float]:
+        """As JSON, without what nobody told."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -37,12 +45,11 @@ class Outcome:
     def of(cls, record: Mapping[str, Any]) -> Outcome:
         """From an `outcome_record`. Raises DataError if it is none."""
         try:
-            counted = record.get("tokens")
             return cls(
                 _checked(record["task"], str),
                 _checked(record["success"], bool | None),
                 _checked(record["reward"], float | int | None),
-                None if counted is None else Tokens(int(counted["prompt"]), int(counted["sampled"])),
+                _tokens(record.get("tokens")),
                 final_answer(record),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -60,7 +67,19 @@ def tokens_a_task(outcomes: Iterable[Outcome]) -> Tokens | None:
     known = [tokens for tokens in counted if tokens is not None]
     if not known or len(known) < len(counted):
         return None
-    return Tokens(fmean(tokens.prompt for tokens in known), fmean(tokens.sampled for tokens in known))
+    cached = [tokens.cached for tokens in known if tokens.cached is not None]
+    return Tokens(
+        fmean(tokens.prompt for tokens in known),
+        fmean(tokens.sampled for tokens in known),
+        fmean(cached) if len(cached) == len(known) else None,
+    )
+
+
+def _tokens(counted: Mapping[str, Any] | None) -> Tokens | None:
+    if counted is None:
+        return None
+    cached = counted.get("cached")
+    return Tokens(int(counted["prompt"]), int(counted["sampled"]), None if cached is None else int(cached))
 
 
 def _checked(value: Any, kind: Any) -> Any:

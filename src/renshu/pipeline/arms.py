@@ -1,4 +1,6 @@
-"""What a comparison compares: `RUN`, `RUN:base`, `RUN:few-shot`, `RUN:STAGE`, `MODEL` or `MODEL:few-shot`."""
+"""What a comparison compares: `RUN`, `RUN:base`, `RUN:few-shot`, `RUN:STAGE`, `MODEL` or `MODEL:few-shot`,
+where MODEL may be `api:MODEL@URL`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from pathlib import Path
 from renshu.envs import Environment
 from renshu.errors import ConfigError
 from renshu.evaluation import few_shot_arm
+from renshu.pipeline.endpoints import Address, is_api
 from renshu.pipeline.finished import Target, find_target
 from renshu.pipeline.recipe import EvaluationSettings, Recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
@@ -23,8 +26,8 @@ class Arm:
     """One arm. place: the run or model that it is of. part: base, few-shot, a stage or final; of a bare model
     `model` or few-shot.
 
-    target: how to load it; None if its weights are not kept. expected: the user did not name it, so it may be
-    left out where it cannot be had.
+    target: how to load it; None if its weights are not kept. address: of a model behind an endpoint.
+    expected: the user did not name it, so it may be left out where it cannot be had.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Arm:
     target: Target | None
     recipe: Recipe | None
     expected: bool = False
+    address: Address | None = None
 
     @property
     def run(self) -> RunFolder | None:
@@ -70,6 +74,10 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 
 def _arm(place: str, part: str | None) -> Arm:
+    if is_api(place):
+        if part == "base":
+            raise ConfigError(f"{place}:base: nobody trains it here; the model itself is {place}")
+        return Arm("", place, part or "model", None, None, address=Address.read(place))
     if not is_run(place):
         if part == "base":
             raise ConfigError(f"{place}:base: {place} is no run; the model itself is {place}")
@@ -113,7 +121,7 @@ def _equal(one: Path, other: Path) -> bool:
 def _names(arms: Sequence[Arm]) -> list[str]:
     """As short as they can be told apart. Raises ConfigError if one is asked for twice."""
     places = list(dict.fromkeys(arm.place for arm in arms))
-    ends = [Path(place).name or place for place in places]
+    ends = [Address.read(place).model if is_api(place) else Path(place).name or place for place in places]
     labels = {place: end if ends.count(end) == 1 else place for place, end in zip(places, ends, strict=True)}
     names = [
         arm.part

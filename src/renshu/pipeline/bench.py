@@ -11,12 +11,14 @@ from typing import Any
 
 from renshu.envs import Environment, Interaction
 from renshu.errors import ConfigError, DataError, InfrastructureError
-from renshu.evaluation import Result, Tries, evaluate, read_result
+from renshu.evaluation import Outcome, Result, Tries, evaluate, read_result
+from renshu.evaluation.endpoint import Kept, evaluate_endpoint, repeat_endpoint
 from renshu.evaluation.records import message_record
 from renshu.jsonl import read_rows
 from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.arms import BEFORE, Arm
+from renshu.pipeline.endpoints import Access
 from renshu.pipeline.environments import split_name
 from renshu.pipeline.preflight import require_room
 from renshu.pipeline.watch import Watcher
@@ -25,7 +27,7 @@ from renshu.types import Task
 
 @dataclass
 class Bench:
-    """The tasks and settings that all arms of a comparison share.
+    """The tasks and settings that all arms of a comparison share. access: to arms behind an endpoint.
 
     sources: of the environment, as `source_record` has them; class_name: as it was named, "" if it was not.
     timed: seconds are wanted, which no file has: arms are played wherever they can be. notes: what a reader
@@ -41,12 +43,15 @@ class Bench:
     seed: int
     tries: Tries | None
     watcher: Watcher
+    access: Access = field(default_factory=Access)
     timed: bool = False
     notes: list[str] = field(default_factory=list)
     _agent: tuple[Arm, Agent] | None = None
 
     def result(self, arm: Arm) -> Result:
         """The arm's outcomes. Raises a RenshuError if they are neither on file nor to be had anew."""
+        if arm.address is not None:
+            return self._behind_endpoint(arm)
         if self.timed and arm.target is not None:
             return self._measured(arm)
         refusal, logged = self._logged(arm, self.tries)
@@ -80,6 +85,50 @@ class Bench:
                 )
         self._agent = arm, agent
         return agent
+
+    def _behind_endpoint(self, arm: Arm) -> Result:
+        assert arm.address is not None
+        model, kept = self.access.model(arm.address), self._kept(arm)
+        found = evaluate_endpoint(
+            model,
+            arm.environment(self.environment),
+            self.tasks,
+            arm=arm.name,
+            max_tokens=self.max_tokens,
+            tries=self.tries,
+            kept=kept,
+            progress=partial(self.watcher.evaluating, arm.name),
+        )
+        self.notes += [f"{arm.name}: {note}" for note in model.notes]
+        if found.known:
+            self.notes.append(
+                f"{arm.name}: {found.known} episodes were read from {kept.path}; remove it to ask again"
+            )
+        self.watcher.evaluated(found.result.summary())
+        return found.result
+
+    def repeated(self, arm: Arm, task: Task, times: int, temperature: float) -> list[Outcome]:
+        """One task, played often by an arm behind an endpoint."""
+        assert arm.address is not None
+        model = self.access.model(arm.address)
+        outcomes = repeat_endpoint(
+            model,
+            arm.environment(self.environment),
+            task,
+            times=times,
+            temperature=temperature,
+            max_tokens=self.max_tokens,
+            kept=self._kept(arm),
+            progress=lambda done: self.watcher.evaluating(arm.name, done, times),
+        )
+        self.notes += [f"{arm.name}: {note}" for note in model.notes]
+        return outcomes
+
+    def _kept(self, arm: Arm) -> Kept:
+        assert arm.address is not None
+        return self.access.kept(
+            arm.address, self.sources, self.class_name or self.environment.__name__, self.max_tokens
+        )
 
     def _measured(self, arm: Arm) -> Result:
         agent, environment = self.agent(arm), arm.environment(self.environment)

@@ -16,6 +16,7 @@ from renshu.evaluation import Outcome, Prices, Result, Tries, compare, repeated,
 from renshu.evaluation.records import outcome_record
 from renshu.pipeline.arms import Arm, find_arms, same_weights
 from renshu.pipeline.bench import Bench
+from renshu.pipeline.endpoints import Access
 from renshu.pipeline.environments import load_environment, split_name, tasks_from
 from renshu.pipeline.finished import environment_for
 from renshu.pipeline.recipe import EvaluationSettings
@@ -38,14 +39,18 @@ def compare_targets(
     max_tokens: int | None = None,
     tries: Tries | None = None,
     prices: Prices | None = None,
+    own_prices: Mapping[str, Prices] | None = None,
+    access: Access | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, Any]:
     """All arms on the same test tasks, as JSON. Raises a RenshuError.
 
-    targets: see `arms`. tasks, max_tokens, tries: where absent, as in the first run's recipe.
+    targets: see `arms`. tasks, max_tokens, tries: where absent, as in the first run's recipe. own_prices: of
+    arms by name, instead of `prices`. access: to models behind an endpoint.
     """
     arms = find_arms(targets)
-    bench = _bench(arms, env, tasks, max_tokens, tries, watcher)
+    own = _own_prices(arms, prices, own_prices or {})
+    bench = _bench(arms, env, tasks, max_tokens, tries, watcher, access)
     bench.timed = prices is not None and prices.hour is not None
     results: list[Result] = []
     for arm in arms:
@@ -57,7 +62,7 @@ def compare_targets(
             bench.notes.append(f"{arm.name} is left out: {error}")
     if not results:
         raise ConfigError(f"{targets[0]}: there is nothing to compare yet: {'; '.join(bench.notes)}")
-    compared = compare(results, prices)
+    compared = compare(results, prices, own)
     return {
         **_conditions(bench),
         "tasks": len(bench.tasks),
@@ -77,16 +82,17 @@ def repeat_task(
     temperature: float,
     env: str | None = None,
     max_tokens: int | None = None,
+    access: Access | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, Any]:
     """Test task `number` (from 0) played `times` times by every arm, as JSON. Raises a RenshuError."""
     arms = find_arms(targets)
-    bench = _bench(arms, env, None, max_tokens, None, watcher)
+    bench = _bench(arms, env, None, max_tokens, None, watcher, access)
     (task,) = tasks_from(bench.environment, "test", number, 1)
     rows = []
     for arm in arms:
         try:
-            if arm.target is None:
+            if arm.target is None and arm.address is None:
                 raise ConfigError(f"{arm.name} cannot be asked: its weights are not kept")
             rows.append({"arm": arm.name, **repeated(_asked(bench, arm, task, times, temperature))})
         except ABSENT as error:
@@ -133,6 +139,7 @@ def _bench(
     max_tokens: int | None,
     tries: Tries | None,
     watcher: Watcher | None,
+    access: Access | None,
 ) -> Bench:
     recipe = next((arm.recipe for arm in arms if arm.recipe is not None), None)
     settings = recipe.eval if recipe is not None else EvaluationSettings()
@@ -151,6 +158,7 @@ def _bench(
         recipe.seed if recipe is not None else 0,
         tries or settings.samples,
         watcher or Watcher(),
+        access or Access(),
     )
 
 
@@ -158,7 +166,6 @@ def _common_environment(arms: Sequence[Arm], count: int) -> tuple[str, Path]:
     """Name and base of the runs' environment. Raises ConfigError if they differ in their tasks."""
     runs = {arm.place: arm for arm in arms if arm.recipe is not None and arm.run is not None}
     if not runs:
-        assert arms[0].target is not None
         environment_for(arms[0].target, None)  # refuses: a model has no environment
     first, *others = map(_own_environment, runs.values())
     for place, other in zip(list(runs)[1:], others, strict=True):
@@ -173,7 +180,7 @@ def _common_environment(arms: Sequence[Arm], count: int) -> tuple[str, Path]:
 def _own_environment(arm: Arm) -> tuple[str, Path]:
     assert arm.recipe is not None
     assert arm.run is not None
-    return arm.recipe.env, arm.run.base
+    return arm.recipe.environment, arm.run.base
 
 
 def _test_tasks(env: str, base: Path, count: int) -> list[tuple[str, dict[str, Any]]]:
@@ -184,6 +191,8 @@ def _test_tasks(env: str, base: Path, count: int) -> list[tuple[str, dict[str, A
 
 
 def _asked(bench: Bench, arm: Arm, task: Task, times: int, temperature: float) -> list[Outcome]:
+    if arm.address is not None:
+        return bench.repeated(arm, task, times, temperature)
     agent, environment = bench.agent(arm), arm.environment(bench.environment)
     sampling = Sampling(max_tokens=bench.max_tokens, temperature=temperature, stop_ids=agent.chat.stop_ids)
     outcomes: list[Outcome] = []
@@ -201,6 +210,16 @@ def _asked(bench: Bench, arm: Arm, task: Task, times: int, temperature: float) -
         outcomes += [Outcome.of(outcome_record(trajectory)) for trajectory in group.trajectories]
         bench.watcher.evaluating(arm.name, len(outcomes), times)
     return outcomes
+
+
+def _own_prices(arms: Sequence[Arm], prices: Prices | None, own: Mapping[str, Prices]) -> dict[str, Prices]:
+    """The prices by arm. An hour of this machine is no price of another's. Raises ConfigError."""
+    names = [arm.name for arm in arms]
+    if unknown := [name for name in own if name not in names]:
+        raise ConfigError(f"--price {unknown[0]}: there is no such arm; there are {', '.join(names)}")
+    hourly = prices is not None and prices.hour is not None
+    free = {arm.name: Prices() for arm in arms if hourly and arm.address is not None}
+    return {**free, **own}
 
 
 def _conditions(bench: Bench) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from renshu.envs import Environment
 from renshu.errors import ConfigError
 from renshu.models import ModelSettings
+from renshu.pipeline.endpoints import is_api
 from renshu.pipeline.environments import load_environment
 from renshu.pipeline.recipe import Recipe
 from renshu.pipeline.run_folder import RunFolder, is_run
@@ -36,6 +37,11 @@ class Target:
 
 def find_target(name: str) -> Target:
     """The kept model of a run, or a model by name or folder. Raises ConfigError if nothing was kept."""
+    if is_api(name):
+        raise ConfigError(
+            "a model behind an endpoint (api:) gives no weights and no token ids, so it cannot be trained or "
+            "served: it is for `renshu eval` and `renshu compare`"
+        )
     if not is_run(name):
         _refuse_misspelt(Path(name))
         return Target(ModelSettings(name=name), Path(), None)
@@ -57,12 +63,12 @@ def _refuse_misspelt(path: Path) -> None:
         raise ConfigError(f"{path}: no such folder; {path.parent} holds {here or 'none'}")
 
 
-def environment_for(target: Target, name: str | None) -> type[Environment]:
+def environment_for(target: Target | None, name: str | None) -> type[Environment]:
     """The environment called `name`, else the one of the run. Raises ConfigError if there is neither."""
     if name is not None:
         return load_environment(name)
-    if target.recipe is None:
+    if target is None or target.recipe is None:
         raise ConfigError(
             "a model alone does not say what to do: name an environment with --env, e.g. --env flights"
         )
-    return load_environment(target.recipe.env, target.base)
+    return load_environment(target.recipe.environment, target.base)
