@@ -3,6 +3,7 @@
 from renshu.algorithms.dpo import DpoConfig
 from renshu.algorithms.grpo import GrpoConfig
 from renshu.algorithms.kto import KtoConfig
+from renshu.algorithms.ppo import PpoConfig
 from renshu.algorithms.protocol import (
     Algorithm,
     Counts,
@@ -30,6 +31,7 @@ __all__ = [
     "LossOutput",
     "Mean",
     "OptimiserConfig",
+    "PpoConfig",
     "PracticeConfig",
     "SftConfig",
 ]

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 Baseline = Literal["group", "rloo", "none"]
 Scale = Literal["group", "batch", "none"]
 
@@ -52,6 +55,31 @@ def turn_advantages(
         turns = [[next(left) or 0.0 for _ in rollout] for rollout in group]
         worth.append([list(accumulate(reversed(rollout)))[::-1] for rollout in turns])
     return worth
+
+
+def gae(rewards: Sequence[float], values: Sequence[float], *, gamma: float, gae_lambda: float) -> list[float]:
+    """A_t = Σ_k (γλ)^k δ_{t+k} with δ_t = r_t + γ V_{t+1} - V_t (GAE, arXiv:1506.02438, eq. 16).
+
+    Of one episode: nothing is to come after its last step, where V is 0.
+    """
+    worth: list[float] = []
+    later = value_after = 0.0
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        later = reward + gamma * value_after - value + gamma * gae_lambda * later
+        value_after = value
+        worth.append(later)
+    return worth[::-1]
+
+
+def whitened(parts: Sequence[Tensor]) -> list[Tensor]:
+    """The parts with mean 0 and sample deviation 1 over all numbers in them (at least one).
+
+    As elsewhere 1e-4 is added to the deviation, and one that is only rounding divides nothing.
+    """
+    numbers = torch.cat(list(parts))
+    deviation = numbers.std().item() if len(numbers) > 1 else 0.0
+    negligible = deviation <= NEGLIGIBLE * numbers.abs().max().item()
+    return [(part - numbers.mean()) / (1.0 if negligible else deviation + EPSILON) for part in parts]
 
 
 def _group(
