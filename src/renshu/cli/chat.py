@@ -40,7 +40,7 @@ def chat(
         console.print(found.note, style="dim")
     environment: type[Environment] = Bare
     problem = Task("chat/0")
-    if env is not None or found.recipe is not None:
+    if env is not None or (found.recipe is not None and found.recipe.env is not None):
         environment = environment_for(found, env)
         (problem,) = tasks_from(environment, "test", task, 1)
         request = Interaction(environment(), problem).messages[-1].content

@@ -94,7 +94,11 @@ def _finished(folder: Path) -> RunFolder:
     run = RunFolder(folder)
     if not (folder / SUMMARY).is_file() or not is_complete(folder / FINAL):
         raise ConfigError(f"{folder} did not come to its end: go on with it by `renshu resume {folder}`")
-    read_recipe(str(folder / RECIPE))  # raises ConfigError if it is damaged
+    if read_recipe(str(folder / RECIPE)).env is None:
+        raise ConfigError(
+            f"{folder} was trained through the proxy: its agent and tasks are not in it, so nobody could train "
+            f"it again from an archive; hand over the model: renshu merge, or {folder / FINAL}"
+        )
     return run
 
 

@@ -27,7 +27,7 @@ def environment_of(target: str) -> type[Environment]:
         return load_environment(target)
     from renshu.pipeline.recipe import read_recipe
 
-    return load_environment(read_recipe(target).env, Path(target).parent)
+    return load_environment(read_recipe(target).environment, Path(target).parent)
 
 
 def tasks_from(

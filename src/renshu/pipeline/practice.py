@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from renshu.algorithms.protocol import PracticeConfig
 from renshu.engines import Sampling
 from renshu.pipeline.recipe import Stage
-from renshu.pipeline.stand import Stand
+from renshu.pipeline.stand import Rounds, Stand
 from renshu.rollout import Limits, collect, collect_rounds
 from renshu.seeding import generator, stable_hash
 from renshu.types import Group, Task
@@ -45,32 +46,33 @@ def rollouts(
 
     further: rounds that a step may sample beside its first, until its groups are `enough`.
     """
+    play = stand.rounds or _in_environment(stand, stage, config, further)
+    return lambda step: collect_rounds(partial(play, step), enough, further)
+
+
+def _in_environment(stand: Stand, stage: Stage, config: PracticeConfig, further: int) -> Rounds:
     assert stand.environment.tasks is not None
     seed = stand.seed_of(stage)
     tasks = stand.environment.tasks.split("train")
     order = TaskOrder(tasks, config.tasks_per_step * (1 + further), seed)
     sampling = sampling_of(stage, stand.agent.chat.stop_ids)
 
-    def source(step: int) -> list[Group]:
-        stand.agent.engine.refresh()
-        chosen = order(step)
+    def play(step: int, number: int) -> list[Group]:
+        if not number:
+            stand.agent.engine.refresh()
+        return collect(
+            stand.agent.engine,
+            stand.agent.chat,
+            stand.environment,
+            order(step)[number * config.tasks_per_step :][: config.tasks_per_step],
+            group=config.group,
+            sampling=sampling,
+            limits=limits_of(stage),
+            seed=stable_hash(seed, "round", number) if number else seed,  # a task may come again
+            step=step,
+        )
 
-        def sample(number: int) -> list[Group]:
-            return collect(
-                stand.agent.engine,
-                stand.agent.chat,
-                stand.environment,
-                chosen[number * config.tasks_per_step :][: config.tasks_per_step],
-                group=config.group,
-                sampling=sampling,
-                limits=limits_of(stage),
-                seed=stable_hash(seed, "round", number) if number else seed,  # a task may come again
-                step=step,
-            )
-
-        return collect_rounds(sample, enough, further)
-
-    return source
+    return play
 
 
 def sampling_of(stage: Stage, stop_ids: frozenset[int]) -> Sampling:

@@ -42,7 +42,7 @@ def provenance(recipe: Recipe, name: str, agent: Agent, base: Path) -> dict[str,
         "trainable": sum(p.numel() for p in agent.loaded.model.parameters() if p.requires_grad),
         "template": agent.chat.fingerprint,
         "environment": recipe.env,
-        **source_record(recipe.env, base),
+        **(source_record(recipe.env, base) if recipe.env is not None else {}),
     }
     for stage in recipe.stages:
         if stage.sft is not None and stage.sft.data is not None:

@@ -131,18 +131,28 @@ class Recipe(StrictModel):
     """All settings of a run; `docs/guide-recipes.md` explains every key.
 
     `env`, `sft.data`, `checks.must_pass` and `model.template` are looked up from the recipe's folder; `out`
-    and `model.name` from the current one.
+    and `model.name` from the current one. env: None where the agents run elsewhere (`renshu proxy`).
     """
 
     seed: int = Field(0, ge=0)
     model: ModelSettings = ModelSettings()
-    env: str
+    env: str | None = None
     stages: tuple[Stage, ...] = Field(min_length=1)
     eval: EvaluationSettings = EvaluationSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     checks: CheckSettings = CheckSettings()
     threads: int | None = Field(None, ge=1)
     out: str = "runs/{recipe}-{seed}"
+
+    @property
+    def environment(self) -> str:
+        """Where the agent acts. Raises ConfigError for a recipe that leaves it to `renshu proxy`."""
+        if self.env is None:
+            raise ConfigError(
+                "env is missing: name an environment (flights, file.py:Class); only agents that run elsewhere, "
+                "and train by `renshu proxy`, have none"
+            )
+        return self.env
 
     @field_validator("stages")
     @classmethod

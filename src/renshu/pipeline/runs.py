@@ -125,7 +125,7 @@ def _line(run: RunFolder) -> RunLine:
     return RunLine(
         path=str(run.path),
         recipe=summary.get("recipe", record.get("recipe")),
-        env=recipe.env,
+        env=recipe.env or "",
         model=recipe.model.name,
         seed=recipe.seed,
         state=state,

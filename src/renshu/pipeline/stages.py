@@ -31,7 +31,7 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
     what it learns from, where it does not sample. saved: a checkpoint in its middle, to go on from.
     """
     looks = Looks(stage.stop_when)
-    trainer, method = _begin(stand, stage, items, resumed=saved is not None)
+    trainer, method = begin(stand, stage, items, resumed=saved is not None)
     if saved is not None:
         saved.put_into(trainer, looks)
     last = saved.step if saved is not None else 0
@@ -66,7 +66,7 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
     stand.interrupt.check()
 
 
-def _begin(stand: Stand, stage: Stage, items: Sequence[Any], *, resumed: bool) -> tuple[Trainer[Any], Method]:
+def begin(stand: Stand, stage: Stage, items: Sequence[Any], *, resumed: bool) -> tuple[Trainer[Any], Method]:
     """The trainer of a stage at its first step. A reference is of the weights with which it once began."""
     model = stand.agent.loaded.model
     if resumed and stand.played:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from renshu.pipeline.watch import Watcher
 from renshu.seeding import stable_hash
 from renshu.train import Trainer, checkpoint
 from renshu.train.optimiser import trainable
+from renshu.types import Group
+
+Rounds = Callable[[int, int], list[Group]]  # a step, and a round of it → what was played
 
 STATE = (
     *("stage", "stage_step", "stage_seconds", "looks", "bad_updates"),  # of the stage that goes on
@@ -82,8 +85,9 @@ class Saved:
 class Stand:
     """What all stages of a run share.
 
-    began: when the run began, by `perf_counter`, had it never been broken off. played: `stages` of the
-    summary. results: of the arms measured so far, in order.
+    began: when the run began, by `perf_counter`, had it never been broken off. rounds: where the agents play
+    that are no environment's, if so. played: `stages` of the summary. results: of the arms measured so far,
+    in order.
     """
 
     recipe: Recipe
@@ -93,6 +97,7 @@ class Stand:
     watcher: Watcher
     interrupt: Interrupt
     began: float
+    rounds: Rounds | None = None
     keeper: Keeper = field(init=False)
     recorder: Recorder = field(init=False)
     played: list[dict[str, Any]] = field(default_factory=list)

@@ -20,7 +20,7 @@ def summary_so_far(folder: Path, metrics: Sequence[dict[str, Any]], failure: str
     first is left out. Raises ConfigError or DataError if the folder's files are damaged.
     """
     recipe = load_yaml(folder / "recipe.resolved.yaml")
-    missing = [key for key in ("seed", "env", "stages") if key not in recipe]
+    missing = [key for key in ("seed", "stages") if key not in recipe]
     if missing:
         raise DataError(f"{folder / 'recipe.resolved.yaml'} is damaged: it has no {', '.join(missing)}")
     names = [stage["name"] for stage in recipe["stages"]]
@@ -30,7 +30,9 @@ def summary_so_far(folder: Path, metrics: Sequence[dict[str, Any]], failure: str
         "seed": recipe["seed"],
         "seconds": _total(metrics, *TIMES),
         "stages": [told for stage in recipe["stages"] if (told := _stage(stage, metrics)) is not None],
-        "evaluation": {recipe["env"].rpartition(":")[2]: {"arms": arms}} if arms else {},
+        "evaluation": {str(recipe.get("env") or "posted tasks").rpartition(":")[2]: {"arms": arms}}
+        if arms
+        else {},
         "tokens": {name: int(_total(metrics, f"tokens_{name}")) for name in ("computed", "naive")},
         "unfinished": _standing(metrics) + (f" It ended with {failure}." if failure else ""),
     }
