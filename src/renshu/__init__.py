@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from renshu.errors import InfrastructureError, RenshuError, ToolError
     from renshu.evaluation import evaluate, mcnemar, wilson
-    from renshu.models import ModelSettings
+    from renshu.models import ModelSettings, reward_model
     from renshu.pipeline import Agent, Recipe, build_agent, load_agent, read_recipe, resume_run, train_recipe
     from renshu.report import build_report
     from renshu.rollout import collect
@@ -63,7 +63,7 @@ _HOMES = {
     ),
     "errors": ("InfrastructureError", "RenshuError", "ToolError"),
     "evaluation": ("evaluate", "mcnemar", "wilson"),
-    "models": ("ModelSettings",),
+    "models": ("ModelSettings", "reward_model"),
     "pipeline": ("Agent", "Recipe", "build_agent", "load_agent", "read_recipe", "resume_run", "train_recipe"),
     "report": ("build_report",),
     "rollout": ("collect",),
@@ -112,6 +112,7 @@ __all__ = [
     "read_recipe",
     "resume_run",
     "reward",
+    "reward_model",
     "say",
     "success",
     "think",

@@ -173,6 +173,12 @@ class ChatFormat:
         """The dialogue as the template writes it, for people; ids are never made from this."""
         return unguard(self._text(self._history(messages), tools, prompt=prompt))
 
+    def dialogue(self, messages: Sequence[Message], tools: Sequence[Tool] | None = None) -> list[int]:
+        """The ids of a whole dialogue just as the template writes it, without a header behind it: what a
+        reward model reads.
+        """
+        return self._encoder.encode(self._text(self._history(messages), tools, prompt=False))
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the template and of the ids of fixed dialogues: equal exactly where training and use

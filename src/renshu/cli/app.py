@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from renshu.cli import models
+from renshu.cli import models, reward
 from renshu.cli.chat import chat
 from renshu.cli.check import check
 from renshu.cli.common import AGAIN
@@ -57,6 +57,7 @@ app.command("report")(report)
 app.command("schema")(schema)
 app.command("doctor")(doctor)
 app.add_typer(models.app, name="models")
+app.add_typer(reward.app, name="reward")
 
 
 def main() -> None:
