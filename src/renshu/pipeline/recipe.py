@@ -149,8 +149,8 @@ class Recipe(StrictModel):
         """Where the agent acts. Raises ConfigError for a recipe that leaves it to `renshu proxy`."""
         if self.env is None:
             raise ConfigError(
-                "env is missing: name an environment (flights, file.py:Class); only agents that run elsewhere, "
-                "and train by `renshu proxy`, have none"
+                "env is missing: name an environment (flights, file.py:Class); only agents that run "
+                "elsewhere, and train by `renshu proxy`, have none"
             )
         return self.env
 
