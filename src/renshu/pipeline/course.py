@@ -18,6 +18,7 @@ from renshu.pipeline.prepare import Prepared, benchmark_name
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
 from renshu.pipeline.stages import play_stage
 from renshu.pipeline.stand import Saved, Stand
+from renshu.pipeline.trackers import Tracking
 from renshu.pipeline.watch import Watcher
 from renshu.report import build_report
 from renshu.train.checkpoint import latest
@@ -32,13 +33,17 @@ def run_course(
     gets a note that says what is kept and how to go on.
     """
 
+    played = saved.state["played"] if saved is not None else []
+    tracking = Tracking(watcher, run, done=sum(stage["steps"] for stage in played))
+
     def told() -> None:
         watcher.noted("the run ends after this step; Ctrl-C again ends it at once")
 
     try:
+        tracking.start(prepared.recipe)
         with Interrupt(told) as interrupt:
             stand = Stand(
-                prepared.recipe, prepared.environment, prepared.agent, run, watcher, interrupt, began
+                prepared.recipe, prepared.environment, prepared.agent, run, tracking, interrupt, began
             )
             if saved is None:
                 _begin(stand, prepared)
@@ -54,6 +59,7 @@ def run_course(
                 run.write_json(FAILURE, {"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
+        tracking.finish()
         run.close()
 
 

@@ -116,9 +116,13 @@ class EvaluationSettings(StrictModel):
 
 
 class CheckpointSettings(StrictModel):
-    """When a run is saved so that `renshu resume` can go on: every so many steps, and after each stage."""
+    """When a run is saved so that `renshu resume` can go on: every so many steps, and after each stage.
+
+    keep: how many of these there are at most; the oldest go first.
+    """
 
     every: int = Field(10, ge=1)
+    keep: int = Field(2, ge=1)
 
 
 class CheckSettings(StrictModel):
@@ -141,6 +145,7 @@ class Recipe(StrictModel):
     eval: EvaluationSettings = EvaluationSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     checks: CheckSettings = CheckSettings()
+    trackers: tuple[str, ...] = ()
     threads: int | None = Field(None, ge=1)
     out: str = "runs/{recipe}-{seed}"
 

@@ -149,6 +149,7 @@ class Stand:
             going.trainer.optimiser if going else None,
             state,
             files=self.keeper.files,
+            keep=self.recipe.checkpoints.keep,
         )
 
     def restore(self, saved: Saved) -> None:

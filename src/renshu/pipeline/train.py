@@ -43,7 +43,8 @@ def play(
     recipe, agent = prepared.recipe, prepared.agent
     folder = out_folder(recipe, prepared.name)
     kept = len(recipe.stages) + 2  # the end of every stage, the best and the final weights
-    check_space(folder, trainable(agent.loaded.model), copies=kept)
+    keep = recipe.checkpoints.keep
+    check_space(folder, trainable(agent.loaded.model), keep=keep, copies=kept)
     run = RunFolder.create(folder, overwrite=overwrite)
     try:
         run.write_text(RECIPE, dump_recipe(recipe))
