@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,6 +140,28 @@ def test_packing_worked_by_hand() -> None:
     assert pack(rows, 2) == [[2], [0], [1], [3], [4]]  # even a row does: each by itself
     assert pack(rows, 9, "padded") == [[0, 2], [1, 3, 4]]
     assert pack([], 9) == []
+
+
+def test_packing_of_whole_groups_worked_by_hand() -> None:
+    """A loss that compares the rows of a group needs them in one micro-batch, whatever the budget."""
+    a = [row(1, 2, 3, 5, group="a"), row(1, 2, 3, 4, group="a")]  # 5 distinct tokens
+    b = [row(1, 2, 6, group="b"), row(1, 2, 7, group="b")]  # 4, of which 1 2 are shared with a
+    rows = [a[0], b[0], a[1], b[1], row(9, 9, 9)]
+    assert pack(rows, 7, whole_groups=True) == [[0, 2, 1, 3], [4]]
+    assert pack(rows, 4, whole_groups=True) == [[0, 2], [1, 3], [4]]
+    assert pack(rows, 1, whole_groups=True) == [[0, 2], [1, 3], [4]]
+    assert pack(rows, 12, "padded", whole_groups=True) == [[0, 2], [1, 3, 4]]
+
+
+@given(rows_of, st.integers(1, 30), st.integers(1, 4))
+def test_packing_never_cuts_a_whole_group(rows: list[Row], budget: int, groups: int) -> None:
+    rows = [replace(row, group=str(index % groups)) for index, row in enumerate(rows)]
+    batches = pack(rows, budget, whole_groups=True)
+    assert sorted(itertools.chain(*batches)) == list(range(len(rows)))
+    for batch in batches:
+        inside = {rows[i].group for i in batch}
+        assert sum(row.group in inside for row in rows) == len(batch)
+        assert len(inside) == 1 or len(prefixes([rows[i] for i in batch])) <= budget
 
 
 @given(rows_of, st.integers(1, 30))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from renshu.algorithms.losses import row_means
 from renshu.algorithms.preferences import (
@@ -58,6 +58,12 @@ class KtoConfig(PreferenceConfig):
     threshold: float | None = Field(
         None, description="thumb up where the reward is at least this; absent: where the rollout succeeded"
     )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.data is not None and self.threshold is not None:
+            raise ValueError("threshold does nothing with data: its answers have their thumbs")
+        return self
 
 
 def algorithm(config: KtoConfig) -> Algorithm[Sequence[Labelled]]:
