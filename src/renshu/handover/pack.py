@@ -96,8 +96,8 @@ def _finished(folder: Path) -> RunFolder:
         raise ConfigError(f"{folder} did not come to its end: go on with it by `renshu resume {folder}`")
     if read_recipe(str(folder / RECIPE)).env is None:
         raise ConfigError(
-            f"{folder} was trained through the proxy: its agent and tasks are not in it, so nobody could train "
-            f"it again from an archive; hand over the model: renshu merge, or {folder / FINAL}"
+            f"{folder} was trained through the proxy: its agent and tasks are not in it, so nobody could "
+            f"train it again from an archive; hand over the model: {folder / FINAL}, or renshu merge"
         )
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,23 @@ def run_course(
     saved: the checkpoint to go on from. Whatever ends the run before its time, KeyboardInterrupt included,
     gets a note that says what is kept and how to go on.
     """
+    with standing(prepared, run, watcher, began, saved) as stand:
+        _play(stand, prepared, saved)
+        _conclude(stand, prepared)
 
+
+@contextlib.contextmanager
+def standing(
+    prepared: Prepared,
+    run: RunFolder,
+    watcher: Watcher,
+    began: float,
+    saved: Saved | None,
+    again: str = "renshu resume {run}",
+) -> Iterator[Stand]:
+    """Stand where a run begins, or where `saved` stood; at last let go of its folder. again: the command that
+    goes on with one that was broken off.
+    """
     played = saved.state["played"] if saved is not None else []
     tracking = Tracking(watcher, run, done=sum(stage["steps"] for stage in played))
 
@@ -49,11 +66,10 @@ def run_course(
                 _begin(stand, prepared)
             else:
                 stand.restore(saved)
-            _play(stand, prepared, saved)
-            _conclude(stand, prepared)
+            yield stand
     except BaseException as error:
         watcher.broken_off()
-        error.add_note(_what_is_kept(run))
+        error.add_note(_what_is_kept(run, again.format(run=run.path)))
         if not isinstance(error, KeyboardInterrupt):
             with contextlib.suppress(OSError):  # the disk may be full
                 run.write_json(FAILURE, {"error": f"{type(error).__name__}: {error}"})
@@ -103,21 +119,28 @@ def _conclude(stand: Stand, prepared: Prepared) -> None:
         stand.watcher.evaluated(_summary_of(stand, "final"))
     else:
         _measure(stand, "final", stand.environment)
-    arms = [_summary_of(stand, arm) for arm in stand.results]
-    summary = {
-        "recipe": prepared.name,
-        "seed": stand.recipe.seed,
-        "seconds": round(time.perf_counter() - stand.began, 3),
-        "stages": stand.played,
-        "evaluation": {benchmark_name(stand.recipe): {"arms": arms}},
-        "tokens": stand.tokens,
-    }
     cases = must_pass_record(stand.recipe, stand.environment, prepared.base)
     if cases is not None:
         stand.run.write_json("must_pass.json", cases)
+    write_summary(stand, prepared.name, [_summary_of(stand, arm) for arm in stand.results])
+
+
+def write_summary(stand: Stand, name: str, arms: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The end of a run: its summary and report; what only a broken-off run needs is removed. name: of the
+    recipe. Returns the summary.
+    """
+    summary = {
+        "recipe": name,
+        "seed": stand.recipe.seed,
+        "seconds": round(time.perf_counter() - stand.began, 3),
+        "stages": stand.played,
+        "evaluation": {benchmark_name(stand.recipe): {"arms": list(arms)}},
+        "tokens": stand.tokens,
+    }
     stand.run.write_json(SUMMARY, summary)
     build_report(stand.run.path)
     stand.tidy()
+    return summary
 
 
 def _measure(stand: Stand, arm: str, environment: type[Environment]) -> None:
@@ -151,13 +174,13 @@ def _summary_of(stand: Stand, arm: str) -> dict[str, Any]:
     return stand.results[arm].summary(base)
 
 
-def _what_is_kept(run: RunFolder) -> str:
+def _what_is_kept(run: RunFolder, again: str) -> str:
     if (run.path / SUMMARY).is_file():
         return f"the run itself is complete; the report can be written again: renshu report {run.path}"
     place = place_of_latest(run)
     if place is None:
         return f"nothing is kept yet: start again with --overwrite ({run.path})"
-    return f"kept: the run {place}; go on with: renshu resume {run.path}"
+    return f"kept: the run {place}; go on with: {again}"
 
 
 def place_of_latest(run: RunFolder) -> str | None:

@@ -51,6 +51,12 @@ class Recorder:
             self.run.append_lines("findings.jsonl", findings)
         return record
 
+    def looked(self, stage: str, step: int, dev_success: float) -> None:
+        """A look at dev that came after its step was written."""
+        self.metrics.amend(
+            lambda row: (row["stage"], row["step"]) == (stage, step), {"dev_success": dev_success}
+        )
+
     def forget_after(self, steps: Mapping[str, int]) -> None:
         """Remove what was written about later steps. steps: how many count, by stage; of others none do."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from renshu.errors import ConfigError
 from renshu.pipeline.course import run_course
-from renshu.pipeline.prepare import prepare
+from renshu.pipeline.prepare import Prepared, prepare
 from renshu.pipeline.provenance import differences, provenance
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
 from renshu.pipeline.stand import Saved
@@ -27,6 +28,15 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
     """
     began = time.perf_counter()
     watcher = watcher or Watcher()
+    run, prepared, saved = reopen_run(path, prepare, force=force, watcher=watcher)
+    run_course(prepared, run, watcher, began, saved)
+    return run.path
+
+
+def reopen_run(
+    path: str | Path, prepare: Callable[..., Prepared], *, force: bool, watcher: Watcher
+) -> tuple[RunFolder, Prepared, Saved]:
+    """The run of a folder with all it needs, and its last checkpoint. Raises as `resume_run` does."""
     run = RunFolder.reopen(path)
     try:
         saved = _last(run, watcher)
@@ -52,8 +62,7 @@ def resume_run(path: str | Path, *, force: bool = False, watcher: Watcher | None
         )
     if changed:
         run.append_lines("findings.jsonl", [_finding(saved, changed)])
-    run_course(prepared, run, watcher, began, saved)
-    return run.path
+    return run, prepared, saved
 
 
 def _last(run: RunFolder, watcher: Watcher) -> Saved:

@@ -40,6 +40,13 @@ def play(
 ) -> Path:
     """Train and measure what was prepared; returns the run folder. began: the start, by `perf_counter`."""
     began = time.perf_counter() if began is None else began
+    run = new_run(prepared, overwrite=overwrite)
+    run_course(prepared, run, watcher or Watcher(), began)
+    return run.path
+
+
+def new_run(prepared: Prepared, *, overwrite: bool = False) -> RunFolder:
+    """The folder of a run that begins, with its recipe and provenance. Raises ConfigError."""
     recipe, agent = prepared.recipe, prepared.agent
     folder = out_folder(recipe, prepared.name)
     kept = len(recipe.stages) + 2  # the end of every stage, the best and the final weights
@@ -53,8 +60,7 @@ def play(
     except BaseException:
         run.close()
         raise
-    run_course(prepared, run, watcher or Watcher(), began)
-    return run.path
+    return run
 
 
 def out_folder(recipe: Recipe, name: str) -> Path:

@@ -116,6 +116,8 @@ class Completions:
 
 
 def _answer(wrapped: asyncio.Future[Answer]) -> Answer:
+    if wrapped.cancelled():
+        raise Refusal(503, "this server is shutting down")
     error = wrapped.exception()
     if isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

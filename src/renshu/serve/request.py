@@ -99,7 +99,7 @@ def read_request(body: bytes, model: str | None, defaults: Defaults, stop_ids: f
 
     Raises Refusal: 400, or 404 for a model.
     """
-    data = _json(body)
+    data = read_object(body)
     try:
         read = Body.from_dict(data, source="request")
     except ConfigError as error:
@@ -136,7 +136,8 @@ def read_request(body: bytes, model: str | None, defaults: Defaults, stop_ids: f
     )
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body. Raises Refusal."""
     try:
         text = body.decode("utf-8")
         data, end = decode_value(text)

@@ -38,6 +38,11 @@ class MetricsLog:
         """Remove all other records: those of steps that a resumed run is going to repeat."""
         self._replace(b"".join(line_of(record) for record in self.read() if wanted(record)))
 
+    def amend(self, wanted: Callable[[dict[str, Any]], bool], values: Mapping[str, Any]) -> None:
+        """Add to the records that are wanted."""
+        rows = [row | dict(values) if wanted(row) else row for row in self.read()]
+        self._replace(b"".join(map(line_of, rows)))
+
     def _drop_torn_line(self) -> None:
         """A crash in the middle of a write leaves a last line without its end."""
         whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
