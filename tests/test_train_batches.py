@@ -82,14 +82,14 @@ def test_minibatches_hold_whole_groups_and_all_tokens() -> None:
     rows = tuple(Row((0, i, i), (False, True, True), (-1.0, -1.0), group=f"{i // 2}") for i in range(10))
     credit = Credit(rows, tuple(float(i % 4 != 0) for i in range(10)))
 
-    def pack(some: Sequence[Row]) -> list[list[int]]:
-        return [[i] for i in range(len(some))]
+    def deal(some: Sequence[Row]) -> list[list[list[int]]]:
+        return [[[i] for i in range(len(some))]]
 
-    parts = minibatches(credit, 2, skip_zero=True, pack=pack, device=torch.device("cpu"))
+    parts = minibatches(credit, 2, skip_zero=True, deal=deal, device=torch.device("cpu"))
     groups = [{row.group for micro in part.micro for row in micro.rows} for part in parts]
     assert groups == [{"0", "1", "2"}, {"3", "4"}]
     assert [part.counts.rows for part in parts] == [6, 4]
     assert [part.counts.tokens for part in parts] == [12, 8]
     assert [part.counts.mean_tokens for part in parts] == [10, 10]
     assert [part.skipped for part in parts] == [2, 1]
-    assert len(minibatches(credit, 9, skip_zero=False, pack=pack, device=torch.device("cpu"))) == 5
+    assert len(minibatches(credit, 9, skip_zero=False, deal=deal, device=torch.device("cpu"))) == 5

@@ -13,6 +13,7 @@ RenshuError
 ├── InfrastructureError  the machine, not the policy, failed: the episode is unscored
 ├── EngineError          sampling failed
 ├── TrainingError        training cannot go on
+│   └── OtherProcessFailed     in another process, which says how: this one ends without a word
 └── CheckpointError      a checkpoint is incomplete, damaged or does not fit
 """
 
@@ -59,6 +60,9 @@ class EngineError(RenshuError): ...
 
 
 class TrainingError(RenshuError): ...
+
+
+class OtherProcessFailed(TrainingError): ...
 
 
 class CheckpointError(RenshuError): ...

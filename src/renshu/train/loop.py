@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic
+from typing import Generic
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,16 @@ from renshu.errors import TrainingError
 from renshu.models.critic import Critic
 from renshu.models.load import disable_dropout
 from renshu.models.reference import Reference
+from renshu.models.sharded import whole, whole_tensor
 from renshu.seeding import stable_hash
 from renshu.train import optimiser as optimisers
-from renshu.train.minibatch import Minibatch, learning, minibatches
+from renshu.train.extras import Says, ask
+from renshu.train.minibatch import MicroBatch, Minibatch, learning, minibatches
 from renshu.train.observe import Finding, Observer, Snapshot
-from renshu.tree import TokenLogprobs, pack, supports_tree, token_logprobs
-from renshu.tree.packing import Layout
+from renshu.train.processes import ALONE, Processes
+from renshu.train.tally import Tally
+from renshu.tree import TokenLogprobs, supports_tree, token_logprobs
+from renshu.tree.packing import Layout, deal
 from renshu.types import Row
 
 SAMPLER_GAP = 0.05  # nats: rounding in bfloat16 stays below, stale weights or another temperature do not
@@ -32,8 +36,9 @@ MAX_BAD_UPDATES = 3  # consecutive updates without a finite gradient
 class Trainer(Generic[BatchT]):
     """A model being trained by one algorithm for `steps` steps.
 
-    reference: log-probs of the reference model; critic: values of tokens, trained along. TrainingError where
-    the algorithm needs one that is not given.
+    reference: log-probs of the reference model; critic: values of tokens, trained along. processes: those
+    that train it together: each does its share of the passes, and what is made of them is the same in all.
+    TrainingError where the algorithm needs a model that is not given.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Trainer(Generic[BatchT]):
         seed: int = 0,
         reference: Reference | None = None,
         critic: Critic | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         for need, given in (("reference", reference), ("values", critic)):
             if need in algorithm.needs and given is None:
@@ -54,9 +60,10 @@ class Trainer(Generic[BatchT]):
         self.model, self.algorithm, self.steps, self.seed = model, algorithm, steps, seed
         self.reference = reference if "reference" in algorithm.needs else None
         self.critic = critic if "values" in algorithm.needs else None
+        self.layout: Layout = "tree" if supports_tree(model) else "padded"
+        self.processes, self.wrapped = processes, processes.wrap(model)
         self.trained = optimisers.trainable(model, self.critic)
         self.optimiser = optimisers.build(self.trained, algorithm.config)
-        self.layout: Layout = "tree" if supports_tree(model) else "padded"
         self.bad_updates = 0
 
     def step(self, step: int, batch: BatchT) -> tuple[dict[str, float], list[Finding]]:
@@ -67,7 +74,7 @@ class Trainer(Generic[BatchT]):
         torch.manual_seed(stable_hash("train", self.seed, step))  # dropout, the same after a resume
         rate = optimisers.learning_rate(self.algorithm.config, step, self.steps)
         optimisers.set_rate(self.optimiser, rate)
-        tally = _Tally()
+        tally = Tally()
         self._train(True)
         credit, extras = self._credit(batch, tally)
         parts = minibatches(
@@ -75,7 +82,8 @@ class Trainer(Generic[BatchT]):
             self.algorithm.minibatches,
             extras=extras,
             skip_zero=self.algorithm.skip_zero,
-            pack=self._pack,
+            deal=self._deal,
+            rank=self.processes.rank,
             device=next(iter(self.trained.values())).device,
         )
         for iteration in range(self.algorithm.iterations):
@@ -83,6 +91,7 @@ class Trainer(Generic[BatchT]):
                 on_policy = iteration == 0 and part is parts[0]
                 self._update(part, credit.reference_point, tally, on_policy=on_policy)
         self._train(False)
+        tally = Tally.of_all(self.processes.each(lambda: tally))
         metrics = {"learning_rate": rate, **tally.metrics(), **credit.metrics}
         metrics["rows_skipped"] = sum(part.skipped for part in parts)
         return metrics, _findings(credit, metrics)
@@ -92,12 +101,12 @@ class Trainer(Generic[BatchT]):
             if module is not None:
                 module.train(mode)
 
-    def _pack(self, rows: Sequence[Row]) -> list[list[int]]:
-        return pack(
-            rows, self.algorithm.config.token_budget, self.layout, whole_groups=self.algorithm.whole_groups
-        )
+    def _deal(self, rows: Sequence[Row]) -> list[list[list[int]]]:
+        """The micro-batches of each process."""
+        budget, whole_groups = self.algorithm.config.token_budget, self.algorithm.whole_groups
+        return deal(rows, self.processes.size, budget, self.layout, whole_groups=whole_groups)
 
-    def _credit(self, batch: BatchT, tally: _Tally) -> tuple[Credit, Extras]:
+    def _credit(self, batch: BatchT, tally: Tally) -> tuple[Credit, Extras]:
         """What the batch has to teach, with all that models have to say for it."""
         credit = self.algorithm.credit(batch)
         needs = self.algorithm.needs
@@ -111,35 +120,24 @@ class Trainer(Generic[BatchT]):
             credit = self.algorithm.estimate(credit, extras, probes)
         return credit, extras
 
-    @torch.no_grad()
     def _extras(
-        self, rows: Sequence[Row], wanted: Sequence[bool], needs: frozenset[Need], tally: _Tally
+        self, rows: Sequence[Row], wanted: Sequence[bool], needs: frozenset[Need], tally: Tally
     ) -> Extras:
-        """What models say about the wanted rows before the first update; of the others an empty tensor."""
-        temperature = self.algorithm.temperature
-        ask: dict[str, Callable[[Sequence[Row]], Tensor]] = {}
+        models: dict[str, Says] = {}
         if "policy" in needs:
-            ask["policy"] = lambda rows: self._forward(rows, tally).logprobs
+            models["policy"] = lambda rows: self._forward(rows, tally).logprobs
         if "reference" in needs and (reference := self.reference) is not None:
-            ask["reference"] = lambda rows: reference(rows, temperature)
+            models["reference"] = lambda rows: reference(rows, self.algorithm.temperature)
         if "values" in needs and (critic := self.critic) is not None:
-            ask["values"] = lambda rows: critic(
+            models["values"] = lambda rows: critic(
                 rows, self._forward(rows, tally) if critic.shares_trunk else None
             )
-        chosen = [index for index, want in enumerate(wanted) if want]
-        packs = self._pack([rows[index] for index in chosen]) if ask and chosen else []
-        answers = {name: [torch.empty(0)] * len(rows) for name in ask}
-        for indices in packs:
-            part = [rows[chosen[i]] for i in indices]
-            lengths = [sum(row.trained) for row in part]
-            for name, model in ask.items():
-                for i, tensor in zip(indices, torch.split(model(part).cpu(), lengths), strict=True):
-                    answers[name][chosen[i]] = tensor
-        return Extras(**{name: tuple(tensors) for name, tensors in answers.items()})
+        with whole(self.model):
+            return ask(models, rows, wanted, self._deal, self.processes)
 
-    def _forward(self, rows: Sequence[Row], tally: _Tally) -> TokenLogprobs:
+    def _forward(self, rows: Sequence[Row], tally: Tally) -> TokenLogprobs:
         forward = token_logprobs(
-            self.model,
+            self.wrapped if torch.is_grad_enabled() else self.model,
             rows,
             temperature=self.algorithm.temperature,
             layout=self.layout,
@@ -149,44 +147,65 @@ class Trainer(Generic[BatchT]):
         tally.add({}, tokens_computed=forward.computed, tokens_naive=forward.naive)
         return forward
 
-    def _update(self, part: Minibatch, reference_point: float, tally: _Tally, *, on_policy: bool) -> None:
+    def _update(self, part: Minibatch, reference_point: float, tally: Tally, *, on_policy: bool) -> None:
         """One optimiser update; none where nothing has a gradient: AdamW would move on by momentum alone."""
-        if not part.micro:
+        if not part.passes:
             return
-        denominator = self.algorithm.denominator(part.counts)
         self.optimiser.zero_grad()
         loss = 0.0
-        for micro in part.micro:
-            forward = self._forward(micro.rows, tally)
-            output = self.algorithm.loss(
-                LossInputs(
-                    logprobs=forward.logprobs,
-                    row=micro.row,
-                    rows=len(micro.rows),
-                    denominator=denominator,
-                    tokens=part.counts.tokens,
-                    old_logprobs=micro.old_logprobs,
-                    reference_logprobs=micro.reference_logprobs,
-                    policy_logprobs=micro.policy_logprobs,
-                    entropy=forward.entropy,
-                    values=self.critic(micro.rows, forward) if self.critic is not None else None,
-                    advantages=micro.advantages,
-                    old_values=micro.old_values,
-                    returns=micro.returns,
-                    labels=micro.labels,
-                    reference_point=reference_point,
-                )
-            )
-            (output.total / denominator).backward()  # type: ignore[no-untyped-call]
-            loss += output.total.item() / denominator
-            tally.add(output.metrics)
-            if on_policy and micro.old_logprobs is not None:
-                tally.compare(forward.logprobs.detach(), micro.old_logprobs)
+        for number in range(part.passes):
+            with self.processes.accumulating(self.wrapped, last=number + 1 == part.passes):
+                if number < len(part.micro):
+                    loss += self._learn(part, part.micro[number], reference_point, tally, on_policy=on_policy)
+                else:
+                    self._keep_pace(part.shortest)
+        self.processes.average_gradients(optimisers.of_critic(self.trained).values())
+        loss = self.processes.total(loss)
         norms = self._clip()
         length = math.hypot(*norms.values())
         self._apply(length)
-        means = {name: Mean(norm, 1) for name, norm in norms.items()}
-        tally.add({"loss": Mean(loss, 1), **means}, bad_updates=not math.isfinite(length))
+        if self.processes.leads:  # all know it
+            means = {name: Mean(norm, 1) for name, norm in norms.items()}
+            tally.add({"loss": Mean(loss, 1), **means}, bad_updates=not math.isfinite(length))
+
+    def _learn(
+        self, part: Minibatch, micro: MicroBatch, reference_point: float, tally: Tally, *, on_policy: bool
+    ) -> float:
+        """Add the gradient of a micro-batch; returns its part of the loss."""
+        denominator = self.algorithm.denominator(part.counts)
+        forward = self._forward(micro.rows, tally)
+        output = self.algorithm.loss(
+            LossInputs(
+                logprobs=forward.logprobs,
+                row=micro.row,
+                rows=len(micro.rows),
+                denominator=denominator,
+                tokens=part.counts.tokens,
+                old_logprobs=micro.old_logprobs,
+                reference_logprobs=micro.reference_logprobs,
+                policy_logprobs=micro.policy_logprobs,
+                entropy=forward.entropy,
+                values=self.critic(micro.rows, forward) if self.critic is not None else None,
+                advantages=micro.advantages,
+                old_values=micro.old_values,
+                returns=micro.returns,
+                labels=micro.labels,
+                reference_point=reference_point,
+            )
+        )
+        self._backward(output.total / denominator)
+        tally.add(output.metrics)
+        if on_policy and micro.old_logprobs is not None:
+            tally.compare(forward.logprobs.detach(), micro.old_logprobs)
+        return output.total.item() / denominator
+
+    def _keep_pace(self, row: Row) -> None:
+        """Pass a row that teaches nothing: other processes have more to do, and passes are made together."""
+        self._backward(self._forward([row], Tally()).logprobs.sum() * 0.0)
+
+    def _backward(self, loss: Tensor) -> None:
+        """Gradients are averaged over the processes; their sum is wanted."""
+        (loss * self.processes.size).backward()  # type: ignore[no-untyped-call]
 
     def _clip(self) -> dict[str, float]:
         """Scale gradients down to the allowed length, policy and critic each; their lengths before."""
@@ -196,7 +215,7 @@ class Trainer(Generic[BatchT]):
             "critic_gradient_norm": optimisers.of_critic(self.trained),
         }
         return {
-            name: torch.nn.utils.clip_grad_norm_(list(part.values()), limit).item()
+            name: whole_tensor(torch.nn.utils.clip_grad_norm_(list(part.values()), limit)).item()
             for name, part in parts.items()
             if part
         }
@@ -213,31 +232,6 @@ class Trainer(Generic[BatchT]):
                 f"the gradient was not finite in {MAX_BAD_UPDATES} updates in a row; none of them was made. "
                 "Lower learning_rate, and look for NaN in the weights"
             )
-
-
-class _Tally:
-    """Sums and means over the updates of a step."""
-
-    def __init__(self) -> None:
-        self.means: dict[str, Mean] = {"loss": Mean(0.0, 0)}
-        self.sums: dict[str, float] = {"tokens_computed": 0, "tokens_naive": 0, "bad_updates": 0}
-        self.largest_gap = 0.0
-
-    def add(self, means: Any, **sums: float) -> None:
-        for name, mean in means.items():
-            self.means[name] = self.means.get(name, Mean(0.0, 0)) + mean
-        for name, value in sums.items():
-            self.sums[name] += value
-
-    def compare(self, trainer: Tensor, sampler: Tensor) -> None:
-        """The canary: before the first update both come from the same weights and must agree."""
-        gap = (trainer - sampler).abs()
-        self.add({"sampler_gap": Mean(gap.sum().item(), gap.numel())})
-        self.largest_gap = max(self.largest_gap, gap.max().item())
-
-    def metrics(self) -> dict[str, float]:
-        found = {name: mean.value for name, mean in self.means.items()} | self.sums
-        return found | ({"sampler_gap_max": self.largest_gap} if "sampler_gap" in found else {})
 
 
 def _findings(credit: Credit, metrics: dict[str, float]) -> list[Finding]:

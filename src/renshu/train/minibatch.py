@@ -11,7 +11,7 @@ from torch import Tensor
 from renshu.algorithms import Counts, Credit, Extras
 from renshu.types import Row
 
-Pack = Callable[[Sequence[Row]], list[list[int]]]
+Deal = Callable[[Sequence[Row]], list[list[list[int]]]]  # the micro-batches of each process, as indices
 NO_EXTRAS = Extras()
 
 
@@ -32,11 +32,17 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Minibatch:
-    """What one optimiser update learns from. `micro` may be empty: nothing in it has a gradient."""
+    """What one optimiser update learns from.
+
+    micro: what this process has to do. passes: what the one with most has; 0: nothing has a gradient.
+    shortest: the row that is cheapest to pass through the model. skipped: rows spared the forward pass.
+    """
 
     micro: tuple[MicroBatch, ...]
+    passes: int
+    shortest: Row
     counts: Counts
-    skipped: int  # rows spared the forward pass
+    skipped: int
 
 
 def learning(credit: Credit, *, skip_zero: bool) -> list[bool]:
@@ -52,10 +58,14 @@ def minibatches(
     *,
     extras: Extras = NO_EXTRAS,
     skip_zero: bool,
-    pack: Pack,
+    deal: Deal,
+    rank: int = 0,
     device: torch.device,
 ) -> list[Minibatch]:
-    """Cut `credit` into `count` minibatches of whole groups, in order; fewer where there are fewer groups."""
+    """Cut `credit` into `count` minibatches of whole groups, in order; fewer where there are fewer groups.
+
+    rank: the process whose micro-batches are made.
+    """
     parts = [part for part in _by_groups(credit.rows, count) if part]
     mean_tokens = sum(sum(row.trained) for row in credit.rows) / max(1, len(parts))
     learns = learning(credit, skip_zero=skip_zero)
@@ -64,9 +74,11 @@ def minibatches(
         rows = [credit.rows[i] for i in part]
         counts = Counts(len(rows), sum(sum(row.trained) for row in rows), mean_tokens)
         active = [i for i in part if learns[i]]
-        packs = pack([credit.rows[i] for i in active]) if active else []
-        micro = tuple(_micro(credit, extras, [active[j] for j in indices], device) for indices in packs)
-        built.append(Minibatch(micro, counts, len(part) - len(active)))
+        dealt = deal([credit.rows[i] for i in active])
+        own = [[active[j] for j in indices] for indices in dealt[rank]]
+        micro = tuple(_micro(credit, extras, indices, device) for indices in own)
+        shortest = min(rows, key=lambda row: (not any(row.trained), len(row.ids)))
+        built.append(Minibatch(micro, max(map(len, dealt)), shortest, counts, len(part) - len(active)))
     return built
 
 

@@ -23,14 +23,8 @@ def pack(
     micro-batches, and every row occurs in exactly one.
     """
     cost = distinct_tokens if layout == "tree" else padded_tokens
-    groups: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        groups.setdefault(row.group or f"\x00{index}", []).append(index)
-    pieces = (
-        list(groups.values())
-        if whole_groups
-        else [piece for group in groups.values() for piece in _cut(group, rows, budget, cost)]
-    )
+    groups = _groups(rows)
+    pieces = groups if whole_groups else [p for group in groups for p in _cut(group, rows, budget, cost)]
     batches: list[list[int]] = []
     for piece in pieces:
         if batches and cost([rows[i] for i in batches[-1] + piece]) <= budget:
@@ -38,6 +32,43 @@ def pack(
         else:
             batches.append(list(piece))
     return batches
+
+
+def deal(
+    rows: Sequence[Row], size: int, budget: int, layout: Layout = "tree", *, whole_groups: bool = False
+) -> list[list[list[int]]]:
+    """The micro-batches of each of `size` processes, as `pack` makes them of its share of the rows.
+
+    Groups are not cut: the largest go first, each to the process that has least to compute by then.
+    """
+    shares = _shares(rows, size, distinct_tokens if layout == "tree" else padded_tokens)
+    return [
+        [[share[i] for i in batch] for batch in pack(own, budget, layout, whole_groups=whole_groups)]
+        for share in shares
+        for own in [[rows[i] for i in share]]
+    ]
+
+
+def _groups(rows: Sequence[Row]) -> list[list[int]]:
+    """Indices of the rows of each group, in the order of their first rows; a row without one is its own."""
+    groups: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(row.group or f"\x00{index}", []).append(index)
+    return list(groups.values())
+
+
+def _shares(rows: Sequence[Row], size: int, cost: Callable[[Sequence[Row]], int]) -> list[list[int]]:
+    """Indices for each process, in order."""
+    if size == 1:
+        return [list(range(len(rows)))]
+    costs = [(cost([rows[i] for i in group]), group) for group in _groups(rows)]
+    shares: list[list[int]] = [[] for _ in range(size)]
+    loads = [0] * size
+    for tokens, group in sorted(costs, key=lambda pair: -pair[0]):
+        least = loads.index(min(loads))
+        shares[least] += group
+        loads[least] += tokens
+    return [sorted(share) for share in shares]
 
 
 def padded_tokens(rows: Sequence[Row]) -> int:
