@@ -30,7 +30,7 @@ ORDER = (
         "envs",
         "algorithms",
     ],
-    *["rollout", "train", "evaluation", "check", "report", "pipeline", "handover", "serve", "cli"],
+    *["rollout", "train", "evaluation", "check", "report", "pipeline", "handover", "serve", "proxy", "cli"],
 )
 FORBIDDEN = {"train": {"envs", "engines", "rollout"}}  # the pipeline hands these to the loop
 DATA_ONLY = {"recipes"}

@@ -24,6 +24,7 @@ from renshu.cli.merge import merge
 from renshu.cli.new import new
 from renshu.cli.pack import pack
 from renshu.cli.play import play
+from renshu.cli.proxy import proxy
 from renshu.cli.report import report
 from renshu.cli.reproduce import reproduce
 from renshu.cli.resume import resume
@@ -50,6 +51,7 @@ app.command("eval")(evaluate)
 app.command("compare")(compare)
 app.command("chat")(chat)
 app.command("serve")(serve)
+app.command("proxy")(proxy)
 app.command("merge")(merge)
 app.command("pack")(pack)
 app.command("reproduce")(reproduce)
