@@ -34,7 +34,7 @@ RUDE = ["{}. Go away.", "{}. Stop asking.", "What? {}. Go away."]
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("base"), template=qwen_template(), context=512)
+    return save_tiny_model(tmp_path_factory.mktemp("base"), template=qwen_template(), context=1024)
 
 
 def write_pairs(path: Path, count: int = 60) -> Path:
@@ -143,7 +143,7 @@ def test_training_repeats_itself_and_says_how_it_went(base: Path, trained: Path,
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert len(shown) == math.ceil(3 * 45 / 10)
     assert shown[0] == pytest.approx(math.log(2), abs=0.05)  # a new head knows nothing
-    assert shown[-1] < 0.1
+    assert shown[-1] < 0.2
     record = json.loads((trained / "reward.json").read_text("utf-8"))
     assert record["held_out"]["pairs"] == 15
     assert record["settings"]["epochs"] == 3
@@ -306,7 +306,7 @@ def test_implicit_prompts_are_found_and_pairs_of_one_stay_together(tmp_path: Pat
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     read = read_reward_pairs(path, RewardReader(byte_tokenizer(qwen_template()), 200))
     prompts = [pair.prompt for pair in read.items]
-    assert prompts == [json.dumps(ASKED), json.dumps(ASKED), '"hi\\n"', '"hi\\n"']
+    assert prompts == [json.dumps(ASKED, sort_keys=True)] * 2 + ['"hi\\n"', '"hi\\n"']
     for seed in range(4):
         training, held_out = read.split(0.1, seed)
         assert (len(training), len(held_out)) == (2, 2)
@@ -336,7 +336,7 @@ def test_the_verb(base: Path, tmp_path: Path, call: Any) -> None:
 def test_a_loss_that_is_no_number_writes_nothing(base: Path, tmp_path: Path) -> None:
     from renshu.errors import TrainingError
 
-    config = RewardConfig(learning_rate=1e38, pairs_per_step=4, epochs=3)
+    config = RewardConfig(learning_rate=1e30, pairs_per_step=4, epochs=3)
     with pytest.raises(TrainingError, match="not finite"):
         train_reward_model(
             write_pairs(tmp_path / "p.jsonl", 12), ModelSettings(name=str(base)), config, tmp_path / "out"

@@ -18,9 +18,10 @@ from renshu.seeding import stable_hash
 HEAD = "score.weight"  # what transformers calls the head of a sequence classifier
 
 
-def load_classifier(name: str, device: str | torch.device) -> tuple[Any, Any]:
+def load_classifier(name: str, device: str = "auto") -> tuple[Any, Any]:
     """The sequence classifier of a folder or hub name, in float32, and its tokenizer.
 
+    device: `auto` is the first CUDA GPU if there is one, else the CPU.
     Only safetensors are read, and no code of the checkpoint is run. Raises ModelError if it has several
     labels, or if a weight is missing: a causal model has no trained head, and a random one is no judge.
     """
@@ -42,6 +43,8 @@ def load_classifier(name: str, device: str | torch.device) -> tuple[Any, Any]:
         )
     if model.config.num_labels != 1:
         raise ModelError(f"{name} has {model.config.num_labels} labels: a reward model gives one number")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     return _ready(model, tokenizer).to(device).eval(), tokenizer
 
 

@@ -29,12 +29,8 @@ def reward_model(name: str, *, squash: Squash = "none", device: str = "auto") ->
     of a reward are by convention. device: `auto` is the first CUDA GPU if there is one, else the CPU. Raises
     ModelError for what is no sequence classifier with one label.
     """
-    import torch
-
     from renshu.models.classifier import load_classifier
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     return RewardModel(*load_classifier(name, device), squash=squash)
 
 

@@ -11,10 +11,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from renshu.data.dialogues import read_message, read_schemas, reasons
 from renshu.errors import ContextOverflow, DataError
 from renshu.jsonl import parse_json, user_lines
 from renshu.models.reward import RewardReader
-from renshu.data.dialogues import read_message, read_schemas, reasons
 from renshu.seeding import stable_hash
 from renshu.types import Message
 
