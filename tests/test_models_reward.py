@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 
 from renshu.algorithms import reward as pairs_algorithm
 from renshu.algorithms.reward import RewardConfig
+from renshu.config import apply_overrides
 from renshu.envs import Environment, Tasks, call, play_through, say, success
 from renshu.envs import reward as part
 from renshu.errors import ConfigError, ContextOverflow, DataError, ModelError
@@ -344,3 +346,15 @@ def test_a_loss_that_is_no_number_writes_nothing(base: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match="learning_rate"):
         RewardConfig(learning_rate=0)
+
+
+def test_the_guide_has_the_true_defaults_and_a_command_that_is_read() -> None:
+    guide = (Path(__file__).parent.parent / "docs/guide-environments.md").read_text("utf-8")
+    section = guide.split("### Reward models")[1].split("\n## ")[0]
+    told = dict(re.findall(r"`(\w+)=([\d.]+)`", section))
+    assert set(told) == {"held_out", "max_length", "pairs_per_step"}
+    assert {key: float(value) for key, value in told.items()} == {
+        key: getattr(RewardConfig(), key) for key in told
+    }
+    settings = re.findall(r"--out \S+ (.+=.+)$", section, re.M)[0].split()
+    assert RewardConfig.from_dict(apply_overrides({}, settings)).centre == 0.01

@@ -116,8 +116,7 @@ def fit(
     model.train()
     for step in range(steps):
         rate = optimiser.learning_rate(config, step, steps)
-        for group in adamw.param_groups:
-            group["lr"] = rate * group["scale"]
+        optimiser.set_rate(adamw, rate)
         batch = [pairs[index] for index in order[step * size : (step + 1) * size]]
         metrics = backward(model, batch, config)
         norm = torch.nn.utils.clip_grad_norm_(list(trained.values()), config.max_gradient_norm).item()
