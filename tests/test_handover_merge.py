@@ -1,5 +1,7 @@
 """`renshu merge`: a whole model that replies as the adapter did."""
 
+import re
+
 import pytest
 
 import renshu
@@ -39,7 +41,10 @@ def test_the_merged_model_replies_as_with_the_adapter(place, monkeypatch, capsys
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code in (0, None)
-    assert capsys.readouterr().out == f"{place / 'whole'}: a whole model, its log-probs unchanged\n"
+    told = capsys.readouterr().out
+    assert re.fullmatch(
+        rf"{place / 'whole'}: a whole model; log-probs as with the adapter, to \de-0[6-9] nats\n", told
+    )
     assert not has_adapter(load(ModelSettings(name=str(place / "whole"))).model)
     assert renshu.load_agent(place / "whole").reply(asked, max_tokens=12) == said
     with pytest.raises(ConfigError, match="exists: choose another folder with --out"):

@@ -6,10 +6,17 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from renshu.chat import ChatFormat
+from renshu.engines.choose import engine_for
+from renshu.engines.protocol import Sampling
+from renshu.envs import Interaction
+from renshu.envs.flights import FlightDesk
 from renshu.errors import ModelError
-from renshu.models.adapters import add_adapter
-from renshu.models.merge import merge, require_same
-from renshu.models.settings import AdapterSettings
+from renshu.models import quantised
+from renshu.models.adapters import adapter_off, add_adapter
+from renshu.models.load import load
+from renshu.models.merge import logprobs_on, merge, require_same
+from renshu.models.settings import AdapterSettings, ModelSettings
 
 PROBES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8]]
 
@@ -47,7 +54,7 @@ def test_the_merged_model_computes_the_same_without_an_adapter(base):
     adapted = trained(base)
     wanted = logits(adapted)
     assert not torch.allclose(wanted, logits(base), atol=1e-3)
-    whole = merge(adapted, PROBES)
+    whole = merge(adapted, PROBES).model
     assert type(whole) is LlamaForCausalLM
     assert torch.allclose(logits(whole), wanted, atol=1e-5)
 
@@ -95,3 +102,59 @@ def test_an_adapter_without_effect_merges():
     require_same(same + 1e-6, same, same)
     with pytest.raises(ModelError):
         require_same(same + float("nan"), same, same)
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """50 prompts of the embedded model's environment, in its format."""
+    loaded = load(ModelSettings())
+    chat = ChatFormat(loaded.tokenizer, eos_ids=loaded.eos_ids)
+    tasks = FlightDesk.tasks.split("test")[:50]
+    openings = [Interaction(FlightDesk(), task) for task in tasks]
+    return [chat.prompt(opening.messages, opening.schemas) for opening in openings], chat.stop_ids
+
+
+def answers(model, prompts, stop_ids):
+    """Greedy turns of the native engine."""
+    engine = engine_for(model)
+
+    async def turn(ids):
+        session = engine.open(ids, seed=0)
+        return (await session.generate(Sampling(max_tokens=10, temperature=0, stop_ids=stop_ids))).segment.ids
+
+    return engine.run([turn(ids) for ids in prompts])
+
+
+@pytest.mark.parametrize("kind", ["lora", "rslora", "dora", "qlora"])
+def test_merged_greedy_answers_are_the_adapters_on_50_prompts(prompts, kind):
+    """And logits are within 1e-3 of the adapter's, in four bits of those of the four-bit model itself."""
+    ids, stop_ids = prompts
+    torch.manual_seed(0)
+    model = load(ModelSettings(adapter={"kind": kind, "rank": 4, "alpha": 8})).model
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.02)
+    with adapter_off(model):
+        without = answers(model, ids, stop_ids)
+    wanted, before = answers(model, ids, stop_ids), logprobs_on(model, ids[:4])
+    assert len({tuple(answer) for answer in wanted}) > 20
+    changed = sum(answer != plain for answer, plain in zip(wanted, without, strict=True))
+    assert changed > 25  # the adapter has a real effect
+    merged = merge(model, ids[:4])
+    assert not quantised.layers(merged.model)
+    assert (merged.merged - before).abs().max() < 1e-3
+    assert answers(merged.model, ids, stop_ids) == wanted
+
+
+def test_peft_itself_would_round_a_four_bit_merge_away(prompts):
+    """Why weights are dequantised first: merged on their grid, log-probs move far beyond 1e-3."""
+    ids, _ = prompts
+    torch.manual_seed(0)
+    model = load(ModelSettings(adapter="qlora")).model
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.002)
+    before = logprobs_on(model, ids[:2])
+    rounded = copy.deepcopy(model).merge_and_unload(safe_merge=True)
+    assert (logprobs_on(rounded, ids[:2]) - before).abs().max() > 0.1
+    assert (merge(model, ids[:2]).merged - before).abs().max() < 1e-3

@@ -1,4 +1,4 @@
-"""`renshu merge RUN --out FOLDER`."""
+"""`renshu merge RUN --to hf|gguf|ollama --out FOLDER`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ import typer
 
 def merge(
     run: Annotated[Path, typer.Argument(help="A run trained with an adapter.")],
-    out: Annotated[Path, typer.Option(help="The new model folder.")],
+    out: Annotated[Path, typer.Option(help="The new folder.")],
+    to: Annotated[
+        Literal["hf", "gguf", "ollama"],
+        typer.Option(help="A folder for transformers, a file for llama.cpp, or that with a Modelfile."),
+    ] = "hf",
     dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"], typer.Option(help="Type of the weights written.")
+        Literal["float32", "bfloat16", "float16", "q8_0"], typer.Option(help="Type of the weights written.")
     ] = "float32",
 ) -> None:
-    """Write a run's adapter into its base model: a folder that any tool loads, compared before and after."""
+    """Write a run's adapter into its base model, compared before and after; for programs without adapters."""
     from renshu.cli.common import quiet
     from renshu.handover.merge import merge_run
 
     quiet()
-    print(f"{merge_run(run, out, dtype=dtype)}: a whole model, its log-probs unchanged")
+    written = merge_run(run, out, to=to, dtype=dtype)
+    print(f"{written.folder}: a whole model; log-probs as with the adapter, to {written.gap:.1g} nats")

@@ -2,39 +2,76 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from renshu.errors import ModelError
+from renshu.models import quantised
 from renshu.models.adapters import adapter_off, has_adapter
 
+LAST = 32  # tokens of a probe that are looked at: a vocabulary is large
 LOST = 0.1  # of the adapter's effect may get lost by rounding
 NOTHING = 1e-5  # nats a token: below, the adapter has no effect that could get lost
 
 
-def merge(model: Any, probes: Sequence[Sequence[int]]) -> Any:
+@dataclass(frozen=True)
+class Merged:
+    """The plain model in float32, and what it says about probes.
+
+    merged, without, loaded: log-probs (tokens, vocabulary) of the merged model, of the model with its adapter
+    off, both in float32, and of the model as it was loaded, with its adapter.
+    """
+
+    model: Any
+    merged: Tensor
+    without: Tensor
+    loaded: Tensor
+
+
+def merge(model: Any, probes: Sequence[Sequence[int]]) -> Merged:
     """The plain model that computes what `model` computes with its adapter; `model` is used up.
 
-    probes: token ids of prompts; on these, log-probs before and after are compared. Raises ModelError if
-    there is no adapter, or if more than a tenth of what it changes would be lost; also for weights in 4 or
-    8 bits, whose grid is coarser than what an adapter adds.
+    Four-bit weights are first made float32 ones of the same values; the adapter's product is then added in
+    float32, and never rounded to their grid. probes: token ids of prompts; on these, log-probs before and
+    after are compared. Raises ModelError if there is no adapter, if more than a tenth of what it changes
+    would be lost, or for other kinds of quantised weights.
     """
     if not has_adapter(model):
         raise ModelError("there is no adapter to merge: the model is whole")
-    if getattr(model.get_base_model(), "is_quantized", False):
+    loaded = logprobs_on(model, probes)
+    if quantised.layers(model):
+        model = _dequantised(model)
+    elif getattr(model.get_base_model(), "is_quantized", False):
         raise ModelError(
             "the weights below the adapter are quantised, and merging would round the training away: "
             "put the model they were made from in their place"
         )
+    model = model.float()
     with adapter_off(model):
-        without = _logprobs(model, probes)
-    before = _logprobs(model, probes)
+        without = logprobs_on(model, probes)
+    before = logprobs_on(model, probes)
     whole = model.merge_and_unload(safe_merge=True)
-    require_same(_logprobs(whole, probes), before, without)
-    return whole
+    after = logprobs_on(whole, probes)
+    require_same(after, before, without)
+    return Merged(whole, after, without, loaded)
+
+
+def _dequantised(model: Any) -> Any:
+    """The adapter of a model in four bits on float32 weights of the same values."""
+    from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+
+    config = copy.deepcopy(model.peft_config["default"])
+    weights = {name: weight.clone() for name, weight in get_peft_model_state_dict(model).items()}
+    base = model.unload()
+    quantised.dequantise(base)
+    adapted = get_peft_model(base.float(), config)
+    set_peft_model_state_dict(adapted, weights)
+    return adapted
 
 
 def require_same(merged: Tensor, before: Tensor, without: Tensor) -> None:
@@ -53,8 +90,12 @@ def require_same(merged: Tensor, before: Tensor, without: Tensor) -> None:
 
 
 @torch.no_grad()
-def _logprobs(model: Any, probes: Sequence[Sequence[int]]) -> Tensor:
+def logprobs_on(model: Any, probes: Sequence[Sequence[int]]) -> Tensor:
+    """Log-probs (tokens, vocabulary) after the last tokens of every probe, on the CPU."""
     device = next(model.parameters()).device
     model.eval()
-    rows = [model(input_ids=torch.tensor([list(ids)], device=device)).logits[0] for ids in probes]
-    return torch.cat(rows).float().log_softmax(-1)
+    rows = [
+        model(input_ids=torch.tensor([list(ids)], device=device), logits_to_keep=LAST).logits[0]
+        for ids in probes
+    ]
+    return torch.cat(rows).float().log_softmax(-1).cpu()
