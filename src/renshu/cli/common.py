@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from logging import getLogger
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,5 +56,6 @@ def quiet() -> None:
     hub_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    getLogger("bitsandbytes").setLevel("ERROR")  # peft imports it; it advises other packages for CPUs
     warnings.filterwarnings("ignore", module="transformers")
     warnings.filterwarnings("ignore", module="peft")
