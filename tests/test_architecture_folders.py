@@ -30,7 +30,19 @@ ORDER = (
         "envs",
         "algorithms",
     ],
-    *["rollout", "train", "evaluation", "check", "report", "pipeline", "handover", "serve", "proxy", "cli"],
+    *[
+        "rollout",
+        "train",
+        "evaluation",
+        "data",
+        "check",
+        "report",
+        "pipeline",
+        "handover",
+        "serve",
+        "proxy",
+        "cli",
+    ],
 )
 FORBIDDEN = {"train": {"envs", "engines", "rollout"}}  # the pipeline hands these to the loop
 DATA_ONLY = {"recipes"}

@@ -8,10 +8,10 @@ import pytest
 
 from renshu.cli import main
 from renshu.cli.transcript import lines
+from renshu.data.dialogues import dialogues_of_log, read_dialogues
 from renshu.envs import Environment, Tasks, call, demonstration_row, reward, say, success
 from renshu.envs.moves import Think
 from renshu.errors import ConfigError, DataError, ToolError
-from renshu.pipeline.dialogues import dialogues_of_log, read_dialogues
 from renshu.pipeline.environments import environment_of, load_environment
 from renshu.pipeline.play import choose_tasks, collect_from_script, play_by_hand, save_rows
 from renshu.pipeline.typed import read_typed, usage

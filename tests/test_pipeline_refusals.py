@@ -165,9 +165,9 @@ def test_sample_settings_of_a_stage_that_samples_nothing(play):
 
 
 def test_stage_with_two_algorithms_or_none(play):
-    with pytest.raises(ConfigError, match="exactly one of sft and grpo, not none"):
+    with pytest.raises(ConfigError, match="exactly one of sft, dpo, kto, grpo and ppo, not none"):
         play(stages=[{"name": "a"}])
-    with pytest.raises(ConfigError, match="exactly one of sft and grpo, not sft and grpo"):
+    with pytest.raises(ConfigError, match="exactly one of sft, dpo, kto, grpo and ppo, not sft and grpo"):
         play(stages=[{"name": "a", "sft": {}, "grpo": {}}])
     with pytest.raises(ConfigError, match=r"must differ from each other .*\['base'\]"):
         play(stages=[{"name": "base", "sft": {}}])
@@ -181,7 +181,7 @@ def test_yaml_that_is_none(play):
 
 
 def test_dialogues_are_read_in_openai_form(tmp_path):
-    from renshu.pipeline.dialogues import read_dialogues
+    from renshu.data.dialogues import read_dialogues
     from renshu.types import Message, ToolCall
 
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
@@ -213,7 +213,7 @@ def test_dialogues_are_read_in_openai_form(tmp_path):
 
 
 def test_dialogues_of_wrong_types_are_set_aside_by_reason(tmp_path):
-    from renshu.pipeline.dialogues import read_dialogues
+    from renshu.data.dialogues import read_dialogues
 
     said = {"role": "assistant", "content": "x"}
 

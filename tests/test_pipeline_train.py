@@ -7,8 +7,8 @@ import pytest
 
 from chat_tokenizers import byte_level, template
 from renshu.chat import ChatFormat
+from renshu.data.dialogues import Dialogues, rows_of
 from renshu.errors import ConfigError
-from renshu.pipeline.dialogues import Dialogues, rows_of
 from renshu.pipeline.recipe import Recipe, read_recipe
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.train import train_recipe

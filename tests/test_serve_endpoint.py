@@ -298,7 +298,7 @@ def test_requests_are_kept_as_a_sample(tmp_path):
     assert oct(log.stat().st_mode)[-3:] == "600"
     assert list(record) == KEYS
 
-    from renshu.pipeline.dialogues import read_dialogues
+    from renshu.data.dialogues import read_dialogues
 
     assert len(read_dialogues(log).items) == 1  # a supervised stage takes it as it is
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from renshu.algorithms import Credit, SftConfig
+from renshu.algorithms import Credit
 from renshu.errors import DataError
-from renshu.train import SftBatches
+from renshu.train import Batches
 from renshu.train.batches import usable
 from renshu.train.minibatch import minibatches
 from renshu.types import Row
@@ -47,14 +47,14 @@ def test_a_long_answer_is_cut_at_its_end_and_counted() -> None:
 
 def test_no_data_is_an_error() -> None:
     with pytest.raises(DataError, match="the data is empty"):
-        SftBatches([], SftConfig(), seed=0)
+        Batches([], per_step=1, epochs=1, seed=0)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3))
 def test_every_epoch_sees_every_row_once(count: int, per_step: int, epochs: int, seed: int) -> None:
     rows = [row(1, 1, mark) for mark in range(count)]
-    batches = SftBatches(rows, SftConfig(rows_per_step=per_step, epochs=epochs), seed=seed)
+    batches = Batches(rows, per_step=per_step, epochs=epochs, seed=seed)
     steps = [batches(step) for step in range(batches.steps)]
     seen = [one.ids[0] for batch in steps for one in batch]
     assert all(len(batch) == per_step for batch in steps[:-1])
@@ -66,14 +66,13 @@ def test_every_epoch_sees_every_row_once(count: int, per_step: int, epochs: int,
 
 def test_orders_differ_between_epochs_and_seeds_and_nothing_else() -> None:
     rows = [row(1, 1, mark) for mark in range(20)]
-    config = SftConfig(rows_per_step=20, epochs=2)
     orders = {
-        (seed, epoch): tuple(one.ids[0] for one in SftBatches(rows, config, seed=seed)(epoch))
+        (seed, epoch): tuple(one.ids[0] for one in Batches(rows, per_step=20, epochs=2, seed=seed)(epoch))
         for seed in (0, 1)
         for epoch in (0, 1)
     }
     assert Counter(Counter(orders.values()).values()) == {1: 4}
-    again = SftBatches(rows, config, seed=1)
+    again = Batches(rows, per_step=20, epochs=2, seed=1)
     again(1)
     assert tuple(one.ids[0] for one in again(0)) == orders[1, 0]
 

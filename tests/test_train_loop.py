@@ -23,7 +23,7 @@ from renshu.models.load import disable_dropout
 from renshu.models.reference import reference_of
 from renshu.rollout import rollout_metrics
 from renshu.seeding import stable_hash
-from renshu.train import SftBatches, Snapshot, Trainer, checkpoint, train
+from renshu.train import Batches, Snapshot, Trainer, checkpoint, train
 from renshu.tree import token_logprobs
 from renshu.types import Group, Row, Scored, Segment, Stop, Task, Trajectory, Unscored
 
@@ -112,7 +112,7 @@ def test_sft_memorises_four_rows_that_share_a_prefix() -> None:
     model = tiny()
     rows = [Row((*PROMPT, first, 15 - first, 6), (False,) * 4 + (True,) * 2) for first in (4, 5, 8, 9)]
     config = SftConfig(epochs=40, rows_per_step=4, learning_rate=2e-2)
-    batches = SftBatches(rows, config, seed=0)
+    batches = Batches(rows, per_step=4, epochs=40, seed=0)
     seen: list[Snapshot] = []
     trainer = Trainer(model, sft.algorithm(config), steps=batches.steps)
     assert train(trainer, batches, [seen.append]) is None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from renshu.algorithms.protocol import (
     Algorithm,
@@ -24,7 +25,12 @@ class SftConfig(OptimiserConfig):
     data: str | None = Field(
         None, description="dialogues, JSON lines; absent: the environment's demonstrations"
     )
-    demonstrations: int = Field(200, gt=0, description="number of demonstrations where `data` is absent")
+    trajectories: str | None = Field(None, description="verified rollouts of an earlier stage or run")
+    threshold: float | None = Field(
+        None, description="imitate trajectories of at least this reward; absent: those that succeeded"
+    )
+    best_of_group: bool = Field(False, description="of these, only the best of each group")
+    demonstrations: int = Field(200, gt=0, description="number of demonstrations, where nothing else is said")
     careful: float = Field(
         1.0, ge=0, le=1, description="share of demonstrations played by solve(), the others by hurried()"
     )
@@ -32,6 +38,14 @@ class SftConfig(OptimiserConfig):
     rows_per_step: int = Field(16, gt=0)
     max_length: int = Field(4096, gt=1, description="tokens of a row; what is longer is cut at its end")
     learning_rate: float = Field(2e-4, gt=0)
+
+    @model_validator(mode="after")
+    def _one_supply(self) -> Self:
+        if self.data is not None and self.trajectories is not None:
+            raise ValueError("data and trajectories: rows come from one of them; leave the other out")
+        if self.trajectories is None and (self.threshold is not None or self.best_of_group):
+            raise ValueError("threshold and best_of_group choose among trajectories: say which")
+        return self
 
 
 def loss(inputs: LossInputs) -> LossOutput:

@@ -18,10 +18,10 @@ from renshu.envs import Environment, Tasks
 from renshu.envs.adapters.trl import is_trl_reward
 from renshu.errors import ConfigError, RenshuError, TemplateError
 from renshu.pipeline.agent import Agent, build_agent
-from renshu.pipeline.dialogues import supply
 from renshu.pipeline.environments import load_environment, load_file
 from renshu.pipeline.practice import limits_of, sampling_of
 from renshu.pipeline.recipe import Recipe, Stage, built_in_recipes, find_recipe, read_recipe
+from renshu.pipeline.supply import Supplier
 from renshu.seeding import stable_hash
 from renshu.types import Task
 
@@ -125,7 +125,7 @@ def _find(
     if Path(name).suffix in (".yaml", ".yml") or name in built_in_recipes():
         given = [*overrides, *([f"model.name={model}"] if model is not None else [])]
         read = read_recipe(name, given, preset=preset)
-        return _loaded(read.env, read, find_recipe(name).parent)
+        return _loaded(read.environment, read, find_recipe(name).parent)
     if overrides or preset:
         raise ConfigError(f"{name} is no recipe: it has no settings to override")
     if data is not None:
@@ -265,7 +265,9 @@ def _supervised(target: _Target, agent: Agent, environment: type[Environment]) -
     for stage in recipe.stages:
         if stage.sft is not None:
             few = stage.sft.model_copy(update={"demonstrations": min(4, stage.sft.demonstrations)})
-            seed = stable_hash(recipe.seed, stage.name)
-            rows = supply(few, environment, agent.chat, target.base, seed, agent.engine.context).rows
+            supply = Supplier(recipe, environment, agent, target.base).supply(
+                stage.model_copy(update={"sft": few})
+            )
+            rows = supply.items if supply is not None else []
             return [sample_of(agent.chat, row, f"a row of {stage.name} (sft)") for row in rows[:1]]
     return []

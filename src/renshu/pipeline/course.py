@@ -16,9 +16,11 @@ from renshu.pipeline.check import must_pass_record
 from renshu.pipeline.interrupt import Interrupt
 from renshu.pipeline.keeper import Mark
 from renshu.pipeline.prepare import Prepared, benchmark_name
+from renshu.pipeline.recipe import Stage
 from renshu.pipeline.run_folder import FAILURE, SUMMARY, RunFolder
 from renshu.pipeline.stages import play_stage
 from renshu.pipeline.stand import Saved, Stand
+from renshu.pipeline.supply import Supply
 from renshu.pipeline.trackers import Tracking
 from renshu.pipeline.watch import Watcher
 from renshu.report import build_report
@@ -95,13 +97,28 @@ def _play(stand: Stand, prepared: Prepared, saved: Saved | None) -> None:
         if arm not in stand.results:
             _measure(stand, arm, environment)
             stand.save()
-    for stage, rows in zip(stand.recipe.stages, prepared.rows, strict=True):
+    for stage, supply in zip(stand.recipe.stages, prepared.supplies, strict=True):
         if stage.name not in [played["name"] for played in stand.played]:
-            play_stage(stand, stage, rows, saved if saved is not None and saved.step else None)
+            middle = saved if saved is not None and saved.step else None
+            if supply is None:
+                supply = _supplied(stand, prepared, stage, noted=middle is not None)
+            play_stage(stand, stage, supply.items, middle)
             saved = None  # the later stages begin at their first step
         if stage.name not in stand.results:
             _measure(stand, stage.name, stand.environment)
             stand.save()
+
+
+def _supplied(stand: Stand, prepared: Prepared, stage: Stage, *, noted: bool) -> Supply:
+    """What a stage learns from that an earlier one has sampled. noted: what is left out was said before."""
+    supply = prepared.supplier.supply(stage, stand.run.path)
+    assert supply is not None
+    if not noted:
+        notes = [f"stage {stage.name}: {note}" for note in supply.notes]
+        stand.recorder.notes(notes, stage.name)
+        for note in notes:
+            stand.watcher.noted(note)
+    return supply
 
 
 def _conclude(stand: Stand, prepared: Prepared) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from renshu.algorithms import Algorithm, grpo, sft
+from renshu.algorithms import Algorithm, dpo, grpo, kto, ppo, sft
 from renshu.models.critic import Critic
 from renshu.pipeline.practice import rollouts
 from renshu.pipeline.recipe import Stage
 from renshu.pipeline.stand import Stand
-from renshu.train import SftBatches
+from renshu.train import Batches
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,28 @@ def method_of(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
 
 
 def _sft(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
-    assert stage.sft is not None
-    batches = SftBatches(items, stage.sft, seed=stand.seed_of(stage))
-    return Method(sft.algorithm(stage.sft), batches, batches.steps)
+    config = stage.sft
+    assert config is not None
+    batches = Batches(items, per_step=config.rows_per_step, epochs=config.epochs, seed=stand.seed_of(stage))
+    return Method(sft.algorithm(config), batches, batches.steps)
+
+
+def _dpo(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
+    config = stage.dpo
+    assert config is not None
+    if stage.samples:
+        return Method(dpo.practice(config), rollouts(stand, stage, config), config.steps)
+    batches = Batches(items, per_step=config.pairs_per_step, epochs=config.epochs, seed=stand.seed_of(stage))
+    return Method(dpo.algorithm(config), batches, batches.steps)
+
+
+def _kto(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
+    config = stage.kto
+    assert config is not None
+    if stage.samples:
+        return Method(kto.practice(config), rollouts(stand, stage, config), config.steps)
+    batches = Batches(items, per_step=config.rows_per_step, epochs=config.epochs, seed=stand.seed_of(stage))
+    return Method(kto.algorithm(config), batches, batches.steps)
 
 
 def _grpo(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
@@ -49,4 +68,21 @@ def _grpo(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
     return Method(algorithm, source, config.steps)
 
 
-METHODS: Mapping[str, Callable[[Stand, Stage, Sequence[Any]], Method]] = {"sft": _sft, "grpo": _grpo}
+def _ppo(stand: Stand, stage: Stage, items: Sequence[Any]) -> Method:
+    config = stage.ppo
+    assert config is not None
+    return Method(
+        ppo.algorithm(config, temperature=stage.sample.temperature),
+        rollouts(stand, stage, config),
+        config.steps,
+        ppo.critic_of(stand.agent.loaded.model, config.value),
+    )
+
+
+METHODS: Mapping[str, Callable[[Stand, Stage, Sequence[Any]], Method]] = {
+    "sft": _sft,
+    "dpo": _dpo,
+    "kto": _kto,
+    "grpo": _grpo,
+    "ppo": _ppo,
+}

@@ -151,7 +151,7 @@ def collect_from_model(
 
 def collect_from_log(environment: type[Environment], path: Path, limit: int | None = None) -> Collected:
     """The dialogues of a log that the environment's tools would have taken, `limit` at most."""
-    from renshu.pipeline.dialogues import dialogues_of_log
+    from renshu.data.dialogues import dialogues_of_log
 
     dialogues = dialogues_of_log(path, environment)
     rows = [demonstration_row(messages, tools) for messages, tools in dialogues.items[:limit]]

@@ -22,7 +22,7 @@ def require_playable(environment: type[Environment], recipe: Recipe) -> None:
     environment.tasks.split("dev")
     environment.tasks.split("test")
     for stage in recipe.stages:
-        if stage.sft is not None and stage.sft.data is None:
+        if stage.sft is not None and stage.data is None and stage.trajectories is None:
             _check_demonstrations(environment, stage.name, stage.sft)
     if "few-shot" in recipe.eval.compare and not environment.has_script("solve"):
         raise ConfigError(

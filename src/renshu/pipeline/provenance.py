@@ -15,8 +15,9 @@ import torch
 
 from renshu.models.adapters import fingerprint
 from renshu.pipeline.agent import Agent
+from renshu.pipeline.origins import origin_record
 from renshu.pipeline.recipe import Recipe, dump_recipe
-from renshu.pipeline.sources import source_record, sum_of
+from renshu.pipeline.sources import source_record
 
 PACKAGES = ("renshu", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
 
@@ -44,10 +45,7 @@ def provenance(recipe: Recipe, name: str, agent: Agent, base: Path) -> dict[str,
         "environment": recipe.env,
         **(source_record(recipe.env, base) if recipe.env is not None else {}),
     }
-    for stage in recipe.stages:
-        if stage.sft is not None and stage.sft.data is not None:
-            record[f"data of {stage.name}"] = sum_of(base / stage.sft.data)
-    return record
+    return record | origin_record(recipe, base)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

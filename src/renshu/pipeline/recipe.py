@@ -5,15 +5,18 @@ Every key is read by something; what a recipe leaves out has a default, written 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from renshu.algorithms.dpo import DpoConfig
 from renshu.algorithms.grpo import GrpoConfig
-from renshu.algorithms.protocol import OptimiserConfig
+from renshu.algorithms.kto import KtoConfig
+from renshu.algorithms.ppo import PpoConfig
+from renshu.algorithms.protocol import OptimiserConfig, PracticeConfig
 from renshu.algorithms.sft import SftConfig
 from renshu.config import StrictModel, apply_overrides, apply_preset, dump_yaml, load_yaml
 from renshu.engines.protocol import COOLEST
@@ -21,7 +24,7 @@ from renshu.errors import ConfigError
 from renshu.evaluation.samples import Tries
 from renshu.models import ModelSettings
 
-ALGORITHMS = ("sft", "grpo")  # the keys of a stage that name one
+ALGORITHMS = ("sft", "dpo", "kto", "grpo", "ppo")  # the keys of a stage that name one
 
 
 class SampleSettings(StrictModel):
@@ -55,13 +58,35 @@ class StopWhen(StrictModel):
 
 
 class Stage(StrictModel):
-    """One algorithm with its limits: exactly one of `ALGORITHMS`."""
+    """One algorithm with its limits: exactly one of `ALGORITHMS`.
+
+    start: whose weights to begin with, if not those of the stage before. reference: what its loss compares
+    with, the model as the stage began or the untrained one.
+    """
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    start: str | None = Field(None, alias="from")
     sft: SftConfig | None = None
+    dpo: DpoConfig | None = None
+    kto: KtoConfig | None = None
     grpo: GrpoConfig | None = None
+    ppo: PpoConfig | None = None
+    reference: Literal["start", "base"] = "start"
     sample: SampleSettings = SampleSettings()
     stop_when: StopWhen | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_stored_rollouts(cls, data: Any) -> Any:
+        for name in ("grpo", "ppo") if isinstance(data, Mapping) else ():
+            given = data.get(name)
+            stored = {"data", "trajectories"} & given.keys() if isinstance(given, Mapping) else ()
+            if stored:
+                raise ValueError(
+                    f"{name} learns from what its own steps sample, and {' and '.join(stored)} would be of another "
+                    "policy: use sft, dpo or kto for these"
+                )
+        return data
 
     @model_validator(mode="after")
     def _one_algorithm(self) -> Self:
@@ -77,6 +102,8 @@ class Stage(StrictModel):
                 f"sample.temperature: below {COOLEST} is greedy; {self.algorithm} learns from differences: "
                 "sample above 0"
             )
+        if self.reference == "base" and not self.compares:
+            raise ValueError(f"reference: {self.algorithm} compares with nothing here; leave reference out")
         return self
 
     @property
@@ -93,7 +120,23 @@ class Stage(StrictModel):
     @property
     def samples(self) -> bool:
         """Whether every step samples rollouts; else the stage learns from data."""
-        return self.grpo is not None
+        return isinstance(self.config, PracticeConfig) and self.data is None and self.trajectories is None
+
+    @property
+    def data(self) -> str | None:
+        """The file that it learns from."""
+        return getattr(self.config, "data", None)
+
+    @property
+    def trajectories(self) -> str | None:
+        """The stored rollouts that it learns from."""
+        return getattr(self.config, "trajectories", None)
+
+    @property
+    def compares(self) -> bool:
+        """Whether its loss compares with a reference model."""
+        beta: float = getattr(self.config, "beta", 0.0)
+        return beta > 0 and not getattr(self.config, "reference_free", False)
 
 
 class EvaluationSettings(StrictModel):
@@ -134,8 +177,8 @@ class CheckSettings(StrictModel):
 class Recipe(StrictModel):
     """All settings of a run; `docs/guide-recipes.md` explains every key.
 
-    `env`, `sft.data`, `checks.must_pass` and `model.template` are looked up from the recipe's folder; `out`
-    and `model.name` from the current one. env: None where the agents run elsewhere (`renshu proxy`).
+    `env`, `data`, `checks.must_pass` and `model.template` are looked up from the recipe's folder; `out` and
+    `model.name` from the current one. env: None where the agents run elsewhere (`renshu proxy`).
     """
 
     seed: int = Field(0, ge=0)

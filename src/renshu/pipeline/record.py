@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from renshu.chat import ChatFormat
 from renshu.evaluation.records import outcome_record, trajectory_record
 from renshu.pipeline.recipe import Stage
 from renshu.pipeline.run_folder import RunFolder
@@ -17,14 +18,14 @@ from renshu.types import Group, Scored, Trajectory
 class Recorder:
     """Writes into a run folder, and counts the tokens of training."""
 
-    def __init__(self, run: RunFolder, tokenizer: Any) -> None:
-        self.run, self.tokenizer = run, tokenizer
+    def __init__(self, run: RunFolder, chat: ChatFormat) -> None:
+        self.run, self.chat = run, chat
         self.metrics = MetricsLog(run.file("metrics.jsonl"))
         self.computed = self.naive = 0
 
-    def notes(self, texts: Sequence[str]) -> None:
-        """Write what is to be known before the first step into `findings.jsonl`."""
-        rows = [{"stage": "", "step": 0, "name": "data", "text": text} for text in texts]
+    def notes(self, texts: Sequence[str], stage: str = "") -> None:
+        """Write what is to be known before the first step, of the run or a stage, into `findings.jsonl`."""
+        rows = [{"stage": stage, "step": 0, "name": "data", "text": text} for text in texts]
         if rows:
             self.run.append_lines("findings.jsonl", rows)
 
@@ -61,7 +62,9 @@ class Recorder:
         """Remove what was written about later steps. steps: how many count, by stage; of others none do."""
 
         def counts(row: Mapping[str, Any]) -> bool:
-            return bool(row["step"] <= steps.get(row["stage"], 0))  # notes on data are of step 0
+            if not row["stage"]:  # notes on data, of before the first stage
+                return True
+            return bool(row["step"] <= steps.get(row["stage"], 0) > 0)
 
         for name in ("metrics.jsonl", "findings.jsonl", "trajectories/samples.jsonl"):
             if (self.run.path / name).is_file():
@@ -71,7 +74,11 @@ class Recorder:
                 file.unlink()
 
     def _trajectories(self, stage: Stage, step: int, groups: Sequence[Group]) -> None:
-        rows = [trajectory_record(trajectory) for group in groups for trajectory in group.trajectories]
+        rows = [
+            {**trajectory_record(trajectory), "template": self.chat.fingerprint}  # whose tokens they are
+            for group in groups
+            for trajectory in group.trajectories
+        ]
         self.run.append_lines(f"trajectories/{stage.name}/step-{step:05}.jsonl", rows)
         shown = [self._sample(stage, step, trajectory) for trajectory in best_and_worst(groups[0])]
         self.run.append_lines("trajectories/samples.jsonl", shown)
@@ -79,7 +86,7 @@ class Recorder:
     def _sample(self, stage: Stage, step: int, trajectory: Trajectory) -> dict[str, Any]:
         """The outcome with every token as text, for the report."""
         segments = [
-            {"sampled": segment.sampled, "pieces": pieces(self.tokenizer, segment.ids)}
+            {"sampled": segment.sampled, "pieces": pieces(self.chat.tokenizer, segment.ids)}
             for segment in trajectory.segments
         ]
         return {"stage": stage.name, "step": step, **outcome_record(trajectory), "segments": segments}

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from renshu.evaluation import evaluate
-from renshu.models.reference import reference_of
+from renshu.models.reference import Reference, base_of, cached, present, reference_of
 from renshu.pipeline.keeper import Mark
 from renshu.pipeline.looks import Looks
 from renshu.pipeline.methods import Method, method_of
+from renshu.pipeline.origins import start_of
 from renshu.pipeline.recipe import Stage
 from renshu.pipeline.stand import Going, Saved, Stand
 from renshu.train import Snapshot, Trainer
@@ -67,21 +68,40 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
 
 
 def begin(stand: Stand, stage: Stage, items: Sequence[Any], *, resumed: bool) -> tuple[Trainer[Any], Method]:
-    """The trainer of a stage at its first step. A reference is of the weights with which it once began."""
+    """The trainer of a stage at its first step, with the weights with which it begins, or once began."""
     model = stand.agent.loaded.model
-    if resumed and stand.played:
-        load_weights(stand.after_stage(stand.played[-1]["name"]), trainable(model))
+    start = start_of(stand.recipe, stage, stand.run.base, stand.run.path)
+    if start is None and resumed and stand.played:
+        start = stand.after_stage(stand.played[-1]["name"])
+    if start is not None:
+        load_weights(start, trainable(model))
     method = method_of(stand, stage, items)
-    reference = reference_of(model) if "reference" in method.algorithm.needs else None
     trainer = Trainer(
         model,
         method.algorithm,
         steps=method.steps,
         seed=stand.seed_of(stage),
-        reference=reference,
+        reference=_reference(stand, stage, method),
         critic=method.critic,
     )
     return trainer, method
+
+
+def _reference(stand: Stand, stage: Stage, method: Method) -> Reference | None:
+    """What the stage is compared with. Of rows that are known beforehand, it is asked once, at the start."""
+    algorithm, loaded = method.algorithm, stand.agent.loaded
+    if "reference" not in algorithm.needs:
+        return None
+    if stage.samples:
+        return base_of(loaded) if stage.reference == "base" else reference_of(loaded.model)
+    credits = [algorithm.credit(method.source(step)) for step in range(method.steps)]
+    return cached(
+        base_of(loaded) if stage.reference == "base" else present(loaded.model),
+        [row for credit in credits for row in (*credit.rows, *credit.probes)],
+        model=loaded.model,
+        temperature=algorithm.temperature,
+        token_budget=algorithm.config.token_budget,
+    )
 
 
 def look(stand: Stand, mark: Mark) -> float | None:

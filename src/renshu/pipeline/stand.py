@@ -105,7 +105,7 @@ class Stand:
 
     def __post_init__(self) -> None:
         self.keeper = Keeper(self.agent.loaded, self.checkpoints)
-        self.recorder = Recorder(self.run, self.agent.loaded.tokenizer)
+        self.recorder = Recorder(self.run, self.agent.chat)
 
     @property
     def checkpoints(self) -> Path:

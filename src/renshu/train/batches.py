@@ -1,16 +1,17 @@
-"""Rows of supervised fine-tuning: which are usable, and in which order they are seen."""
+"""What stages with data of their own learn from: which rows are usable, and in which order they are seen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from renshu.algorithms import SftConfig
 from renshu.errors import DataError
 from renshu.seeding import generator
 from renshu.types import Row
 
+ItemT = TypeVar("ItemT")
 MAX_DROPPED = 0.05  # above this share of lost rows the settings are wrong, not the data
 
 
@@ -47,27 +48,28 @@ def usable(rows: Sequence[Row], max_length: int) -> Usable:
     return Usable(tuple(kept), truncated, dropped)
 
 
-class SftBatches:
-    """A source of batches for the loop: `batches(step)` gives the same rows whenever it is asked.
+class Batches(Generic[ItemT]):
+    """A source of batches for the loop: `batches(step)` gives the same items whenever it is asked.
 
     Every epoch is a permutation by its own seed; batches run on across epochs, so all but the last are full.
+    Raises DataError without items.
     """
 
-    def __init__(self, rows: Sequence[Row], config: SftConfig, *, seed: int) -> None:
-        self.usable = usable(rows, config.max_length)
-        self.seed = seed
-        self.rows_per_step = config.rows_per_step
-        self._seen = config.epochs * len(self.usable.rows)
-        self.steps = math.ceil(self._seen / config.rows_per_step)
+    def __init__(self, items: Sequence[ItemT], *, per_step: int, epochs: int, seed: int) -> None:
+        if not items:
+            raise DataError("nothing to train on: the data is empty")
+        self.items, self.per_step, self.seed = items, per_step, seed
+        self._seen = epochs * len(items)
+        self.steps = math.ceil(self._seen / per_step)
 
-    def __call__(self, step: int) -> list[Row]:
-        start = step * self.rows_per_step
-        positions = range(start, min(start + self.rows_per_step, self._seen))
-        places = [divmod(position, len(self.usable.rows)) for position in positions]
+    def __call__(self, step: int) -> list[ItemT]:
+        start = step * self.per_step
+        positions = range(start, min(start + self.per_step, self._seen))
+        places = [divmod(position, len(self.items)) for position in positions]
         orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
-        return [self.usable.rows[orders[epoch][index]] for epoch, index in places]
+        return [self.items[orders[epoch][index]] for epoch, index in places]
 
     def _order(self, epoch: int) -> list[int]:
-        order = list(range(len(self.usable.rows)))
-        generator("sft", self.seed, "epoch", epoch).shuffle(order)
+        order = list(range(len(self.items)))
+        generator("sft", self.seed, "epoch", epoch).shuffle(order)  # the name that it always had
         return order

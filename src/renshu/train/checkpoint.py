@@ -3,6 +3,9 @@
 `checkpoint-40/` holds `trainable.safetensors` (the parameters being trained, by name), `state.json`,
 `optimiser.safetensors` where moments are kept, and, written last, `complete.json` with the size of every
 file. All of it is written under another name, which is changed once it is on the disk.
+
+Of several processes the first writes, and all read; what is written is whole, so that it does not matter how
+many they are. All of them call `save` and `save_weights`.
 """
 
 from __future__ import annotations
@@ -24,10 +27,13 @@ from torch import Tensor
 
 from renshu.errors import CheckpointError, DataError
 from renshu.jsonl import read_object
+from renshu.models.sharded import part_of, whole_tensor
 from renshu.train.optimiser import Trained
+from renshu.train.processes import ALONE, Processes
 
 MARKER = "complete.json"
 WEIGHTS = "trainable.safetensors"
+MOMENTS = "optimiser.safetensors"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _COPIES = 3  # the parameters and AdamW's two moments
 
@@ -134,6 +140,7 @@ def save(
     *,
     files: Mapping[str, Path] | None = None,
     keep: int = 2,
+    processes: Processes = ALONE,
 ) -> Path:
     """Write `folder/checkpoint-{step}`, then remove all but the `keep` newest complete ones; returns it.
 
@@ -141,26 +148,41 @@ def save(
     names they get in it; they must never be written into again, as they take no second place on the disk.
     """
     path = folder / f"checkpoint-{step}"
-    with atomic_folder(path) as temporary:
-        save_file(_weights(trained), temporary / WEIGHTS)
-        if optimiser is not None:
-            save_file(_moments(trained, optimiser), temporary / "optimiser.safetensors")
-        for name, file in (files or {}).items():
-            link(file, temporary / name)
-        text = json.dumps({"step": step, **state}, indent=1)
-        (temporary / "state.json").write_text(text, encoding="utf-8")
+    tensors = {WEIGHTS: _whole(trained, processes)}
+    if optimiser is not None:
+        tensors[MOMENTS] = _whole(_moments(trained, optimiser), processes)
+    text = json.dumps({"step": step, **state}, indent=1)
+
+    def write() -> None:
+        with atomic_folder(path) as temporary:
+            for name, named in tensors.items():
+                save_file(named, temporary / name)
+            for name, file in (files or {}).items():
+                link(file, temporary / name)
+            (temporary / "state.json").write_text(text, encoding="utf-8")
+        _keep_newest(folder, keep)
+
+    processes.led(write)
+    return path
+
+
+def _keep_newest(folder: Path, keep: int) -> None:
     complete = [
         entry for entry in folder.glob("checkpoint-*") if _NAME.fullmatch(entry.name) and is_complete(entry)
     ]
     for old in sorted(complete, key=lambda entry: int(entry.name.split("-")[1]))[:-keep]:
         shutil.rmtree(old)
-    return path
 
 
-def save_weights(folder: Path, trained: Trained) -> None:
+def save_weights(folder: Path, trained: Trained, processes: Processes = ALONE) -> None:
     """Write a folder that `load_weights` reads: the parameters being trained."""
-    with atomic_folder(folder) as temporary:
-        save_file(_weights(trained), temporary / WEIGHTS)
+    weights = _whole(trained, processes)
+
+    def write() -> None:
+        with atomic_folder(folder) as temporary:
+            save_file(weights, temporary / WEIGHTS)
+
+    processes.led(write)
 
 
 def link(file: Path, name: Path) -> None:
@@ -177,14 +199,20 @@ def remove_all(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _weights(trained: Trained) -> dict[str, Tensor]:
-    return {name: parameter.detach().contiguous() for name, parameter in trained.items()}
+def _whole(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, Tensor]:
+    """All tensors, none of them in part, in the process that writes them; none in the others."""
+    found = {}
+    for name, tensor in tensors.items():  # one after the other: together they may be too much
+        whole = whole_tensor(tensor.detach())
+        if processes.leads:
+            found[name] = whole.contiguous().cpu()
+    return found
 
 
 def _moments(trained: Trained, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     names: dict[Tensor, str] = {parameter: name for name, parameter in trained.items()}
     return {
-        f"{names[parameter]}/{key}": value.detach().contiguous()
+        f"{names[parameter]}/{key}": value
         for parameter, values in optimiser.state.items()
         for key, value in values.items()
     }
@@ -211,15 +239,21 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def load_weights(path: Path, trained: Trained) -> None:
     """Put a checkpoint's parameters in place. Raises CheckpointError as `load` does."""
+    weights = require_fit(path, trained)
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(part_of(weights[name], parameter))
+
+
+def require_fit(path: Path, trained: Trained) -> dict[str, Tensor]:
+    """A checkpoint's parameters. Raises CheckpointError if it is incomplete, or of another model."""
     if not is_complete(path):
         raise CheckpointError(
             f"{path} is incomplete: it was not written to its end; take an earlier checkpoint"
         )
     weights = _read(path / WEIGHTS)
     _check_fit(path, weights, trained)
-    with torch.no_grad():
-        for name, parameter in trained.items():
-            parameter.copy_(weights[name])
+    return weights
 
 
 def _read(file: Path) -> dict[str, Tensor]:
@@ -243,13 +277,14 @@ def _check_fit(path: Path, weights: Mapping[str, Tensor], parameters: Mapping[st
 
 def _load_moments(path: Path, trained: Trained, optimiser: torch.optim.Optimizer) -> None:
     optimiser.state.clear()
-    for key, value in _read(path / "optimiser.safetensors").items():
+    for key, value in _read(path / MOMENTS).items():
         name, _, moment = key.rpartition("/")
         if name not in trained:
             raise CheckpointError(f"{path} is of another model: it has moments of {name!r}")
         parameter = trained[name]
         # The step counter stays on the CPU, where AdamW keeps it. A copy is aligned like any tensor of ours.
-        optimiser.state[parameter][moment] = value.clone().to("cpu" if value.ndim == 0 else parameter.device)
+        value = value.clone()
+        optimiser.state[parameter][moment] = value if value.ndim == 0 else part_of(value, parameter)
 
 
 def check_space(folder: Path, trained: Trained, *, keep: int = 2, copies: int = 0) -> None:

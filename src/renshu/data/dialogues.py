@@ -1,4 +1,4 @@
-"""Dialogues for a supervised stage: a file of JSON lines, or the environment's own demonstrations."""
+"""Dialogues in a file of JSON lines, in OpenAI's shape: read leniently, as users have them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from renshu.algorithms import SftConfig
 from renshu.chat import ChatFormat
-from renshu.envs import Environment, demonstrations
+from renshu.envs import Environment
 from renshu.errors import DataError, TemplateError
 from renshu.jsonl import parse_json, user_lines
 from renshu.tools import ToolSpec
 from renshu.tools.kinds import Mismatch
-from renshu.train.batches import usable
 from renshu.types import Message, Row, ToolCall
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -29,48 +27,9 @@ class Dialogues:
     set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Supply:
-    """What a supervised stage trains on. notes: a sentence for each thing that was left out or cut."""
-
-    rows: Sequence[Row] = ()
-    notes: Sequence[str] = ()
-
-
-def supply(
-    config: SftConfig, environment: type[Environment], chat: ChatFormat, base: Path, seed: int, context: int
-) -> Supply:
-    """The rows of a stage, cut to `context` tokens at most. Raises DataError if too little can be used."""
-    dialogues = dialogues_for(config, environment, base, seed)
-    length = min(config.max_length, context)
-    rows = rows_of(dialogues, chat)
-    found = usable(rows, length)
-    notes = []
-    if config.data is None and len(dialogues.items) < config.demonstrations:
-        shown, wanted = len(dialogues.items), config.demonstrations
-        notes.append(f"demonstrations: {shown} instead of {wanted}, one for each training task")
-    if dialogues.set_aside:
-        notes.append(f"lines of {config.data} set aside ({reasons(dialogues.set_aside)})")
-    if found.truncated:
-        notes.append(f"rows cut at {length} tokens: {found.truncated} of {len(rows)}")
-    if found.dropped:
-        notes.append(f"rows without a token to train on, dropped: {found.dropped} of {len(rows)}")
-    return Supply(found.rows, notes)
-
-
 def reasons(set_aside: Mapping[str, int]) -> str:
     """`not JSON: 2, no assistant turn: 1`."""
     return ", ".join(f"{reason}: {count}" for reason, count in set_aside.items())
-
-
-def dialogues_for(config: SftConfig, environment: type[Environment], base: Path, seed: int) -> Dialogues:
-    """The data of a stage: `config.data`, looked up from `base`, or demonstrations on training tasks."""
-    if config.data is not None:
-        return read_dialogues(base / config.data)
-    assert environment.tasks is not None  # the contract was checked
-    tasks = environment.tasks.split("train")[: config.demonstrations]
-    shown = demonstrations(environment, tasks, careful=config.careful, seed=seed)
-    return Dialogues([(demo.messages, demo.tools) for demo in shown])
 
 
 def rows_of(dialogues: Dialogues, chat: ChatFormat) -> list[Row]:
