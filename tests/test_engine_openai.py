@@ -198,7 +198,9 @@ def test_a_model_that_wants_other_names_and_no_temperature():
                 return [await model.reply(HELLO, (), max_tokens=7, temperature=0.0) for _ in range(2)]
 
         assert [told.reply.content for told in asyncio.run(twice())] == ["hi", "hi"]
-    assert [sorted(body) for body in server.bodies[-2:]] == [["max_completion_tokens", "messages", "model"]] * 2
+    assert [sorted(body) for body in server.bodies[-2:]] == [
+        ["max_completion_tokens", "messages", "model"]
+    ] * 2
     assert len(server.asked) == 4  # learned once
     assert model.notes == ["m takes no temperature: it sampled at its own, not at 0"]
 

@@ -101,8 +101,18 @@ class Endpoint:
         """The same, without a body."""
         return await self._patiently("GET", path, None, read)
 
+    async def tell(self, path: str, body: Mapping[str, Any], *, once: bool = False) -> None:
+        """Post something whose answer says nothing but that it was done. once: it must not be tried again."""
+        await self._patiently("POST", path, body, None, once=once)
+
     async def _patiently(
-        self, method: str, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], T]
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        read: Callable[[Any], T] | None,
+        *,
+        once: bool = False,
     ) -> T:
         async with self._slots:
             began, tries = time.monotonic(), 0
@@ -111,7 +121,7 @@ class Endpoint:
                 tries += 1
                 left = began + self.patience.seconds - time.monotonic()
                 try:
-                    found = await asyncio.wait_for(self._once(method, path, body, read), max(left, 0.01))
+                    found: T = await asyncio.wait_for(self._once(method, path, body, read), max(left, 0.01))
                 except TimeoutError:
                     problem = _Problem("no answer in time")
                 except _Problem as error:
@@ -124,7 +134,7 @@ class Endpoint:
                 if pause is None:
                     pause = min(self.patience.pause * 2 ** (tries - 1), LONGEST_PAUSE)
                     pause *= 1 + self._random.random() / 2
-                if time.monotonic() + pause - began > allowed:
+                if once or time.monotonic() + pause - began > allowed:
                     self._given_up += 1
                     waited = f"{tries} tries in {time.monotonic() - began:.0f} seconds"
                     raise InfrastructureError(f"{self.url}: {problem}; given up after {waited}")
@@ -140,8 +150,8 @@ class Endpoint:
             )
 
     async def _once(
-        self, method: str, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], T]
-    ) -> T:
+        self, method: str, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], T] | None
+    ) -> Any:
         client = http_client()
         try:
             response = await self._client.request(
@@ -159,9 +169,11 @@ class Endpoint:
         status = response.status_code
         if status != 200:
             raise self._refusal(status, response)
+        if read is None:
+            return None
         try:
             return read(json.loads(response.content))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise _Problem(f"an answer that cannot be read: {self._clean(str(error))}") from None
 
     def _refusal(self, status: int, response: Any) -> Exception:

@@ -63,12 +63,14 @@ class EngineStats:
     """Tokens since the engine was made.
 
     computed: fed to the model. naive: what re-prefilling the whole history for every turn of every completion
-    would have fed. sampled: drawn from the model.
+    would have fed. sampled: drawn from the model. untold: of `computed`, tokens of prompts of which a server
+    does not say whether it computed them or found them in its cache.
     """
 
     computed: int = 0
     naive: int = 0
     sampled: int = 0
+    untold: int = 0
 
     def count(self, *, history: int, sampled: int) -> None:
         """Count a turn of `sampled` tokens after `history` tokens. Nothing need be fed after the last one."""
