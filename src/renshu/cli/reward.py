@@ -21,13 +21,13 @@ def train(
     pairs: Annotated[
         Path, typer.Argument(help="JSON lines with prompt, chosen, rejected: texts, or lists of messages.")
     ],
+    out: Annotated[Path, typer.Option(help="The new folder.")],
     settings: Annotated[
         list[str] | None, typer.Argument(help="key=value, e.g. epochs=2 learning_rate=2e-5 centre=0.01")
     ] = None,
     model: Annotated[
         str, typer.Option(help="The model to begin with: a folder or name, as in a recipe.")
     ] = "embedded",
-    out: Annotated[Path, typer.Option(help="The new folder.")] = ...,  # type: ignore[assignment]
     seed: Annotated[int, typer.Option(min=0, help="Of the head, the held-out pairs and the order.")] = 0,
     template: Annotated[
         Literal["own", "fallback"], typer.Option(help="Chat template: the model's own, or Renshu's.")
