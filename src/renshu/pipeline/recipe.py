@@ -20,6 +20,7 @@ from renshu.algorithms.protocol import OptimiserConfig, PracticeConfig
 from renshu.algorithms.sft import SftConfig
 from renshu.config import StrictModel, apply_overrides, apply_preset, dump_yaml, load_yaml
 from renshu.engines.protocol import COOLEST
+from renshu.engines.settings import EngineSettings
 from renshu.errors import ConfigError
 from renshu.evaluation.samples import Tries
 from renshu.models import ModelSettings
@@ -83,8 +84,8 @@ class Stage(StrictModel):
             stored = {"data", "trajectories"} & given.keys() if isinstance(given, Mapping) else ()
             if stored:
                 raise ValueError(
-                    f"{name} learns from what its own steps sample, and {' and '.join(stored)} would be of another "
-                    "policy: use sft, dpo or kto for these"
+                    f"{name} learns from what its own steps sample; {' and '.join(sorted(stored))} would be of "
+                    "another policy: use sft, dpo or kto for that"
                 )
         return data
 
@@ -183,6 +184,7 @@ class Recipe(StrictModel):
 
     seed: int = Field(0, ge=0)
     model: ModelSettings = ModelSettings()
+    engine: EngineSettings = EngineSettings()
     env: str | None = None
     stages: tuple[Stage, ...] = Field(min_length=1)
     eval: EvaluationSettings = EvaluationSettings()
@@ -201,6 +203,17 @@ class Recipe(StrictModel):
                 "elsewhere, and train by `renshu proxy`, have none"
             )
         return self.env
+
+    @model_validator(mode="after")
+    def _told_by_a_server(self) -> Self:
+        for stage in self.stages if self.engine.kind == "vllm" else ():
+            sample = stage.sample
+            if sample.temperature != 1 and (sample.top_k or sample.top_p < 1 or sample.min_p):
+                raise ValueError(
+                    f"stage {stage.name!r}: vLLM tells no log-probs of a temperature other than 1 together "
+                    "with top_p, top_k or min_p: turn these off, or set sample.temperature to 1"
+                )
+        return self
 
     @field_validator("stages")
     @classmethod
