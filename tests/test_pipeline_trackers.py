@@ -157,8 +157,8 @@ def test_trackers_that_cannot_be_had_are_refused_before_a_run(tmp_path: Path, mo
 
 
 def test_settings_are_told_flat() -> None:
-    nested = {"a": {"b": [1, {"c": True}]}, "d": None, "e": "x", "f": []}
-    assert dict(flat(nested)) == {"a.b.0": 1, "a.b.1.c": True, "e": "x"}
+    nested = {"a": {"b": [1, {"c": True}]}, "d": None, "e": "x", "f": [], "u": "http://me:secret@host/v1"}
+    assert dict(flat(nested)) == {"a.b.0": 1, "a.b.1.c": True, "e": "x", "u": "http://host/v1"}
 
 
 def test_tensorboard_writes_into_the_run(tmp_path: Path) -> None:

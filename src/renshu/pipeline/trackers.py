@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from renshu.train import Snapshot
 
 PROJECT = "renshu"  # where a tracker sorts runs into projects
 FOLDER = "trackers"  # of the run folder: for trackers that write files
+_USER = re.compile(r"//[^/@\s]+@")  # of an address: https://user:password@host
 
 
 def require_trackers(names: Sequence[str]) -> None:
@@ -137,13 +139,18 @@ def _settings(name: str, run: RunFolder) -> tuple[str, dict[str, Any]]:
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """The leaves of nested settings, by keys as a recipe's overrides have them: `stages.0.grpo.steps`."""
+    """The leaves of nested settings, by keys as a recipe's overrides have them: `stages.0.grpo.steps`.
+
+    Addresses lose what names a user or a password.
+    """
     if isinstance(value, Mapping | list | tuple):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, inner in items:
             yield from flat(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, bool | int | float):
+        yield key, value
     elif value is not None:
-        yield key, value if isinstance(value, bool | int | float | str) else str(value)
+        yield key, _USER.sub("//", str(value))
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
