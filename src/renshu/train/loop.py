@@ -238,8 +238,8 @@ def _findings(credit: Credit, metrics: dict[str, float]) -> list[Finding]:
     found = [Finding("credit", text) for text in credit.warnings]
     if not metrics.get("sampler_gap", 0.0) <= SAMPLER_GAP:
         why = (
-            "stale weights in the engine, another temperature, or dropout left on; of an engine that computes "
-            "otherwise, grpo.correction makes up for it"
+            "stale weights in the engine, another temperature, or dropout left on; for an engine that "
+            "computes otherwise, GRPO has a correction"
         )
         if "correction" in metrics:  # a difference is what the loss expects then
             mean, beyond = metrics["correction"], metrics["correction_beyond"]
