@@ -8,6 +8,7 @@ trajectories/          STAGE/step-00001.jsonl, all episodes with token ids; samp
 checkpoints/           best (on dev), final (what was kept), stages/NAME (weights after each stage); until the
                        run is complete checkpoint-40, from which it can be resumed
 evaluation/            ARM.jsonl, one line a task
+trackers/              files of the trackers that the recipe names
 must_pass.json         the recipe's must-pass cases, played again after training
 summary.json           written last: its presence says that the run is complete
 failure.json           what ended a run that failed, until it is resumed
