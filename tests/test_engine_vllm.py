@@ -355,10 +355,10 @@ def test_a_server_that_dies_ends_every_turn_with_a_sentence(model):
         except (EngineError, InfrastructureError) as error:
             return f"{type(error).__name__}: {error}"
 
-    errors = engine.run([caught(session) for session in engine.open(PROMPT, seed=0).fork(range(5))])
-    assert time.monotonic() - began < 3
-    assert sum("nobody listens there" in error for error in errors) == 2
-    assert sum("EngineError" in error and "does not answer" in error for error in errors) == 3
+    errors = engine.run([caught(session) for session in engine.open(PROMPT, seed=0).fork(range(8))])
+    assert time.monotonic() - began < 4
+    assert sum("nobody listens there" in error for error in errors) >= 5
+    assert sum("EngineError" in error and "does not answer" in error for error in errors) >= 2
     engine.refresh()
     with pytest.raises(InfrastructureError, match="nobody listens there"):
         engine.run([engine.open(PROMPT, seed=1).generate(Sampling(2))])

@@ -25,6 +25,7 @@ HOPELESS = frozenset(
     {401, 402, 403, 404, 405}
 )  # the key, the account or the address: the same for every request
 QUOTA = "insufficient_quota"  # OpenAI answers 429 to this, but waiting does not pay the bill
+GIVE_UPS = 5  # in a row, or as many as are under way together: a sign that it is the server, not a request
 LONGEST_PAUSE = 60.0  # seconds between two tries, unless the server asks for more
 
 
@@ -57,7 +58,7 @@ class Endpoint:
     """One base URL. To be used inside `async with endpoint.open()`.
 
     A request that is refused for the sake of the key or the address raises ConfigError, any other refusal
-    `Refused`; one that cannot be had in time InfrastructureError. After `at_once` of the latter in a row
+    `Refused`; one that cannot be had in time InfrastructureError. After GIVE_UPS of the latter in a row
     nobody waits any longer: EngineError.
     """
 
@@ -143,7 +144,7 @@ class Endpoint:
     def _require_alive(self) -> None:
         if not self.is_open:
             raise EngineError("an endpoint is asked in an episode only: pass the coroutine to run([...])")
-        if self._given_up >= self.patience.at_once:
+        if self._given_up >= max(GIVE_UPS, self.patience.at_once):
             raise EngineError(
                 f"{self.url} does not answer: {self._given_up} requests in a row were given up. Look after "
                 "the server, then start again: what was finished is kept"

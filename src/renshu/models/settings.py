@@ -54,6 +54,16 @@ class ModelSettings(StrictModel):
     thoughts: Literal["append", "fork", "strip"] = "append"
     trust_remote_code: bool = False
 
+    @field_validator("name")
+    @classmethod
+    def _with_weights(cls, value: str) -> str:
+        if value.startswith("api:"):
+            raise ValueError(
+                "a model behind an endpoint (api:) gives no weights and no token ids, so it cannot be "
+                "trained: it is for `renshu eval` and `renshu compare`"
+            )
+        return value
+
     @field_validator(
         "adapter",
         mode="before",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from renshu.chat import ChatFormat
 from renshu.engines import Engine
-from renshu.engines.choose import engine_for
+from renshu.engines.choose import AUTO, engine_for
+from renshu.engines.settings import EngineSettings
 from renshu.errors import ConfigError
 from renshu.models import ModelSettings
 from renshu.models.load import LoadedModel, load
@@ -24,11 +25,17 @@ class Agent:
     engine: Engine
 
 
-def build_agent(settings: ModelSettings, base: str | Path = ".", weights: Path | None = None) -> Agent:
+def build_agent(
+    settings: ModelSettings,
+    base: str | Path = ".",
+    weights: Path | None = None,
+    engine: EngineSettings = AUTO,
+) -> Agent:
     """Load the model and what belongs to it. base: the folder that a relative template path starts from.
 
     weights: a checkpoint to put into the model. Raises ModelError, CheckpointError if the weights are of
-    another model, or TemplateError if the tokenizer has no chat template.
+    another model, TemplateError if the tokenizer has no chat template, or EngineError if the engine that is
+    asked for cannot run the model.
     """
     loaded = load(settings)
     if weights is not None:
@@ -36,7 +43,7 @@ def build_agent(settings: ModelSettings, base: str | Path = ".", weights: Path |
     chat = ChatFormat(
         loaded.tokenizer, _template(settings.template, Path(base)), settings.thoughts, eos_ids=loaded.eos_ids
     )
-    return Agent(loaded, chat, engine_for(loaded.model))
+    return Agent(loaded, chat, engine_for(loaded.model, engine))
 
 
 def _template(name: str, base: Path) -> str | None:

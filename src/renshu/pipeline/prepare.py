@@ -54,7 +54,7 @@ def prepare(recipe: Recipe, *, name: str, base: str | Path = ".") -> Prepared:
     must_pass(recipe, environment, base)
     few_shot = _few_shot(recipe, environment)
     torch.manual_seed(stable_hash(recipe.seed, "adapter"))  # its first weights are random
-    agent = build_agent(recipe.model, base)
+    agent = build_agent(recipe.model, base, engine=recipe.engine)
     for variant in filter(None, (environment, few_shot)):
         require_room(variant, agent.chat, agent.engine.context)
     for stage in recipe.stages:
