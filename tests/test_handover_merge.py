@@ -7,7 +7,9 @@ import pytest
 import renshu
 from renshu.cli import main
 from renshu.errors import ConfigError
+from renshu.handover import gguf_file
 from renshu.handover.merge import merge_run
+from renshu.models import quantised
 from renshu.models.adapters import has_adapter
 from renshu.models.load import load
 from renshu.models.settings import ModelSettings
@@ -25,10 +27,10 @@ def place(tmp_path_factory):
     return folder
 
 
-def trained(place, name, **model):
+def trained(place, name, base="tiny", **model):
     stages = [{"name": "warm-up", "sft": {"demonstrations": 4, "learning_rate": 0.1, "epochs": 2}}]
     small = {"tasks": 2, "dev_tasks": 2, "max_tokens": 4, "compare": []}
-    settings = {"name": str(place / "tiny"), **model}
+    settings = {"name": str(place / base), **model}
     recipe = write_recipe(place, place / "tiny", stages=stages, eval=small, threads=1, model=settings)
     return train_recipe(read_recipe(str(recipe), [f"out={place / name}"]), name="bell", base=place)
 
@@ -56,3 +58,56 @@ def test_a_run_without_adapter_needs_no_merging(place):
     with pytest.raises(ConfigError, match="has no adapter: .* is a whole model already"):
         merge_run(run, place / "other")
     assert not (place / "other").exists()
+
+
+def merged(place, run, out, capsys, monkeypatch, *options):
+    monkeypatch.setattr("sys.argv", ["renshu", "merge", str(run), "--out", str(place / out), *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    return ended.value.code or 0, told.out + told.err
+
+
+def test_a_four_bit_run_becomes_a_modelfile_with_the_same_greedy_answers(place, monkeypatch, capsys):
+    """Trained on four bits, loaded on four bits, merged in float32, written and read back."""
+    save_tiny_model(place / "wide", template=qwen_template(), width=64)
+    run = trained(place, "qlora", "wide", adapter={"kind": "qlora", "rank": 2})
+    agent = renshu.load_agent(run)
+    assert quantised.layers(agent.agent.loaded.model)
+    code, told = merged(place, run, "ollama", capsys, monkeypatch, "--to", "ollama")
+    assert code == 0, told
+    assert re.search(r"log-probs as with the adapter, to \de-0[6-9] nats", told)
+    assert sorted(path.name for path in (place / "ollama").iterdir()) == [
+        "Modelfile",
+        "complete.json",
+        "model.gguf",
+    ]
+    commands = (place / "ollama/Modelfile").read_text()
+    assert commands.startswith("FROM ./model.gguf\n")
+    assert '{"name": "ring", "description": "Ring."' in commands
+    merge_run(run, place / "whole-qlora")
+    plain = renshu.load_agent(place / "whole-qlora")
+    for asked in ("go", "stop", "b?", "ding"):
+        assert plain.reply([Message("user", asked)], max_tokens=8) == agent.reply(
+            [Message("user", asked)], max_tokens=8
+        )
+
+
+def test_what_cannot_be_is_refused_before_anything_is_written(place, monkeypatch, capsys):
+    run = place / "lora"
+    code, told = merged(place, run, "no", capsys, monkeypatch, "--dtype", "q8_0")
+    assert (code, "--dtype q8_0 is a type of GGUF files: add --to gguf" in told) == (1, True)
+    monkeypatch.setattr(gguf_file, "ARCHITECTURES", ("gpt2",))
+    code, told = merged(place, run, "no", capsys, monkeypatch, "--to", "gguf")
+    assert code == 1
+    assert "LlamaForCausalLM is not written as GGUF" in told
+    assert not (place / "no").exists()
+
+
+def test_a_template_that_ignores_tools_is_told(place, monkeypatch, capsys):
+    run = trained(place, "plain", adapter={"rank": 2}, template="fallback")
+    code, told = merged(place, run, "plain-gguf", capsys, monkeypatch, "--to", "gguf", "--dtype", "float16")
+    assert code == 0
+    assert "Note: the chat template alone does not write these dialogues as training did" in told
+    code, told = merged(place, place / "lora", "own-gguf", capsys, monkeypatch, "--to", "gguf")
+    assert (code, "Note" in told) == (0, False)

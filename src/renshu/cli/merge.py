@@ -26,3 +26,5 @@ def merge(
     quiet()
     written = merge_run(run, out, to=to, dtype=dtype)
     print(f"{written.folder}: a whole model; log-probs as with the adapter, to {written.gap:.1g} nats")
+    if written.note:
+        print(f"Note: {written.note}.")

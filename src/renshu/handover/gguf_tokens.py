@@ -32,6 +32,7 @@ TEXTS = (
     "I'll pay $1,234,567.89 on 2024-07-26; we've 007 of 10000000. DON'T shout, it's 3pm.",
     "  two  spaces\n\n\nthree lines\r\n\ttab\t\ttabs   \n    def f(x):\n        return x**2 # end  ",
     "天気はどうですか。練習、練習！Привет мир, Ελλάδα, שלום, العربية, हिन्दी, ไทย, 한국어 🙂👩‍💻 ½ ² Ⅷ ١٢٣",
+    "if (a == b) {\n    return f(x),\n        (y);\n}\n\n/* one, */\n$total -> [i]:\n- item\n-- \n---\n\n\n",
     "https://example.org/a_b?c=d&e=%20f#g <|im_end|> </tool_call> a.b,c;d:e(f)[g]{h} ...--- ~~~ \\n",
 )
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's types of tokens

@@ -11,7 +11,7 @@ import torch
 
 from renshu.chat import ChatFormat
 from renshu.envs import Environment, Interaction, demonstrations
-from renshu.errors import ConfigError, ModelError
+from renshu.errors import ConfigError, ModelError, TemplateError
 from renshu.handover import gguf_file
 from renshu.handover.gguf_file import FileType, Spoken
 from renshu.handover.gguf_tokens import vocabulary
@@ -29,6 +29,10 @@ from renshu.types import Message
 Form = Literal["hf", "gguf", "ollama"]
 PROBES = 8  # test tasks whose dialogues the merged model is compared on
 GGUF, MODELFILE = "model.gguf", "Modelfile"
+NOT_ALONE = (
+    "the chat template alone does not write these dialogues as training did: programs that render it must "
+    "put tools, calls and answers into the messages as `renshu serve` does"
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,12 @@ class Written:
     """A folder with a merged model.
 
     gap: nats by which its log-probs differ on average from those of the model with its adapter, as trained.
+    note: what whoever uses it must know, or None.
     """
 
     folder: Path
     gap: float
+    note: str | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ def merge_run(run: str | Path, out: str | Path, *, to: Form = "hf", dtype: FileT
             (folder / MODELFILE).write_text(commands, encoding="utf-8")
         written = logprobs_on(again, probes)
         require_same(written, merged.merged, merged.without)
-    return Written(out, (written - merged.loaded).abs().mean().item())
+    note = NOT_ALONE if commands is None and not template_suffices(agent.chat, seen) else None
+    return Written(out, (written - merged.loaded).abs().mean().item(), note)
 
 
 def _plain(settings: ModelSettings) -> ModelSettings:
@@ -120,6 +127,28 @@ def turns(messages: Sequence[Message]) -> list[int]:
     """Where the model's turns begin; behind the last message, if that is not the model's."""
     found = [place for place, message in enumerate(messages) if message.role == "assistant"]
     return found if messages[-1].role == "assistant" else [*found, len(messages)]
+
+
+def template_suffices(chat: ChatFormat, seen: Seen) -> bool:
+    """Whether the template writes every prompt as training did if any program gives it messages and tools."""
+    for messages in seen.dialogues:
+        given = [_given(message) for message in messages]
+        for end in turns(messages):
+            try:
+                alone = chat.template.render(given[:end], seen.tools, prompt=True)
+            except TemplateError:
+                return False
+            if alone != chat.text(messages[:end], seen.tools):
+                return False
+    return True
+
+
+def _given(message: Message) -> dict[str, Any]:
+    calls = [
+        {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.tool_calls
+    ]
+    return {"role": message.role, "content": message.content, **({"tool_calls": calls} if calls else {})}
 
 
 def _spoken(agent: Agent, seen: Seen) -> Spoken:
