@@ -81,11 +81,12 @@ class Stage(StrictModel):
     def _refuse_stored_rollouts(cls, data: Any) -> Any:
         for name in ("grpo", "ppo") if isinstance(data, Mapping) else ():
             given = data.get(name)
-            stored = {"data", "trajectories"} & given.keys() if isinstance(given, Mapping) else ()
+            stored = {"data", "trajectories"} & given.keys() if isinstance(given, Mapping) else set()
             if stored:
+                what = " and ".join(sorted(stored))
                 raise ValueError(
-                    f"{name} learns from what its own steps sample; {' and '.join(sorted(stored))} would be of "
-                    "another policy: use sft, dpo or kto for that"
+                    f"{name} learns from what its own steps sample; {what} would be of another policy: use "
+                    "sft, dpo or kto for that"
                 )
         return data
 
