@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from renshu.errors import CheckpointError
 from renshu.pipeline import resume_run, train_recipe
-from renshu.pipeline.recipe import Recipe, read_recipe
+from renshu.pipeline.recipe import CheckpointSettings, Recipe, read_recipe
 from renshu.pipeline.watch import Watcher
 from tiny_models import qwen_template, save_tiny_model
 from tiny_runs import write_recipe
@@ -97,3 +98,11 @@ def test_a_resumed_run_samples_and_learns_the_same(runs: tuple[Path, Path]) -> N
         assert (one / name).read_bytes() == (other / name).read_bytes()
     weights = [load_file(run / "checkpoints/final/model.safetensors") for run in runs]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_checkpoints_to_keep_need_room(tmp_path: Path) -> None:
+    recipe = bell_recipe(tmp_path / "a")
+    wide = recipe.model_copy(update={"checkpoints": CheckpointSettings(keep=10**9)})
+    with pytest.raises(CheckpointError, match="1000000001 checkpoints need about"):
+        train_recipe(wide, name="bell", base=tmp_path / "a")
+    assert not (tmp_path / "a" / "run-bell-3").exists()
