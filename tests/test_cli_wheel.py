@@ -11,12 +11,13 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 import renshu
+from renshu.pipeline.recipe import built_in_recipes
 
 ROOT = Path(__file__).parent.parent
 NEEDED = (
     *(f"renshu/models/embedded/{name}" for name in ("model.safetensors", "config.json", "tokenizer.json")),
     *("renshu/models/embedded/chat_template.jinja", "renshu/models/embedded/generation_config.json"),
-    *(f"renshu/recipes/{name}.yaml" for name in ("flights", "flights-hack", "repairs")),
+    *(f"renshu/recipes/{name}.yaml" for name in built_in_recipes()),
     *(
         f"renshu/scaffold/{language}/{name}.template"
         for language in ("en", "zh")

@@ -6,16 +6,13 @@ import json
 
 import pytest
 
-from chat_kit import CALL, TOOL, chat, shown
+from chat_kit import CALL, TOOL, WIRE_CALL, chat, shown
 from renshu.data.preferences import read_labelled, read_pairs
 from renshu.errors import DataError
 from renshu.types import Message, Row
 
 FORMAT = chat("qwen2_5")
-CALLED = {
-    "role": "assistant",
-    "tool_calls": [{"function": {"name": "look_up", "arguments": {"city": "Paris"}}}],
-}
+CALLED = {"role": "assistant", "tool_calls": [WIRE_CALL]}
 ANSWERED = {"role": "tool", "content": "12"}
 
 

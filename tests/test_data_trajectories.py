@@ -1,4 +1,4 @@
-"""The store of trajectories: what is written comes back, exactly where it can, and what is damaged is counted."""
+"""The store of trajectories: what was written comes back, exactly where it can; damaged lines are counted."""
 
 from __future__ import annotations
 

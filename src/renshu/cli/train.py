@@ -9,7 +9,7 @@ import typer
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="A file, or a built-in name: flights, repairs, flights-hack.")
+        str, typer.Argument(help="A file, or a built-in name: flights, repairs, flights-dpo, …")
     ],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value, e.g. stages.0.sft.epochs=3")
