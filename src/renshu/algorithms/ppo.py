@@ -46,7 +46,7 @@ class ValueConfig(StrictModel):
     coefficient: float = Field(0.5, gt=0, description="weight of the value loss")
     clip: float = Field(0.2, ge=0)
     learning_rate: float | None = Field(None, gt=0, description="absent: ten times that of the policy")
-    start: str | None = Field(None, description="an earlier ppo stage whose critic goes on")
+    inherit: bool = Field(False, description="begin with the critic of the stage that gave the weights")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

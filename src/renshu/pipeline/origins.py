@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from renshu.data.trajectories import FOLDER, trajectory_files
 from renshu.errors import CheckpointError, ConfigError
@@ -21,7 +22,7 @@ from renshu.pipeline.agent import Agent
 from renshu.pipeline.recipe import Recipe, Stage
 from renshu.pipeline.run_folder import RunFolder, is_run
 from renshu.pipeline.sources import sum_of
-from renshu.train.checkpoint import WEIGHTS, require_fit
+from renshu.train.checkpoint import CRITIC_WEIGHTS, WEIGHTS, require_fit
 from renshu.train.optimiser import trainable
 
 STAGES = "checkpoints/stages"  # of a run: the weights after each stage
@@ -107,6 +108,7 @@ def start_of(recipe: Recipe, stage: Stage, base: Path, run: Path) -> Path | None
 
 def require_start(recipe: Recipe, stage: Stage, agent: Agent, base: Path) -> None:
     """Raise ConfigError or CheckpointError if the weights that a stage starts from do not fit its model."""
+    _require_critic(recipe, stage, base)
     if stage.start is None or earlier_stage(recipe, stage, stage.start) is not None:
         return
     key = f"stage {stage.name}: from: {stage.start}"
@@ -130,6 +132,24 @@ def require_start(recipe: Recipe, stage: Stage, agent: Agent, base: Path) -> Non
         )
 
 
+def _require_critic(recipe: Recipe, stage: Stage, base: Path) -> None:
+    """Raise ConfigError if a stage is to go on with a critic that will not be there."""
+    if stage.ppo is None or not stage.ppo.value.inherit:
+        return
+    number = recipe.stages.index(stage)
+    before = recipe.stages[number - 1] if number else None
+    if stage.start is not None:
+        before = earlier_stage(recipe, stage, stage.start)
+        folder = start_of(recipe, stage, base, Path())
+        if before is None and folder is not None and (folder / CRITIC_WEIGHTS).is_file():
+            return
+    if before is None or before.ppo is None or before.ppo.value.critic != stage.ppo.value.critic:
+        raise ConfigError(
+            f"stage {stage.name}: value.inherit: what it starts from has no critic of kind "
+            f"{stage.ppo.value.critic}; only a ppo stage has one (of a run: from: runs/x:stage)"
+        )
+
+
 def origin_record(recipe: Recipe, base: Path) -> dict[str, str]:
     """Hashes of the files that the stages read, as a run's provenance has them: `{"data of warm-up": …}`."""
     record = {}
@@ -142,6 +162,29 @@ def origin_record(recipe: Recipe, base: Path) -> dict[str, str]:
             folder = start_of(recipe, stage, base, Path())
             record[f"start of {stage.name}"] = sum_of(folder / WEIGHTS) if folder is not None else ""
     return record
+
+
+def origin_files(recipe: dict[str, Any], base: Path) -> dict[str, Path]:
+    """The files that stages of a resolved recipe take from elsewhere, by the names they are packed under,
+    which the recipe is told. Raises ConfigError for what is not there any more.
+    """
+    names = {stage["name"] for stage in recipe["stages"]}
+    files: dict[str, Path] = {}
+    for stage in recipe["stages"]:
+        holders = [(stage, "from", "weights"), *((s, "trajectories", "trajectories") for s in stage.values())]
+        for holder, key, kind in holders:
+            place = holder.get(key) if isinstance(holder, dict) else None
+            if place is None or place in names:
+                continue
+            origin = find_origin(place, base)
+            if origin is None:
+                raise ConfigError(f"{key}: {place} is not there any more: put it back before you pack")
+            found = origin.trajectories if kind == "trajectories" else sorted(origin.weights.iterdir())
+            holder[key] = f"{kind}-{stage['name']}"
+            root = origin.path if origin.path.is_dir() else origin.path.parent
+            root = origin.weights if kind == "weights" else root
+            files |= {f"{holder[key]}/{file.relative_to(root).as_posix()}": file for file in found}
+    return files
 
 
 def _sum(paths: list[Path]) -> str:

@@ -21,7 +21,7 @@ from renshu.pipeline.recipe import Stage
 from renshu.pipeline.stand import Going, Saved, Stand
 from renshu.train import Snapshot, Trainer
 from renshu.train import train as run_loop
-from renshu.train.checkpoint import load_weights
+from renshu.train.checkpoint import load_critic, load_weights
 from renshu.train.optimiser import trainable
 
 
@@ -32,7 +32,7 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
     what it learns from, where it does not sample. saved: a checkpoint in its middle, to go on from.
     """
     looks = Looks(stage.stop_when)
-    trainer, method = begin(stand, stage, items, resumed=saved is not None)
+    trainer, method = begin(stand, stage, items)
     if saved is not None:
         saved.put_into(trainer, looks)
     last = saved.step if saved is not None else 0
@@ -62,20 +62,22 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
     stand.played.append(
         {"name": stage.name, "algorithm": stage.algorithm, "steps": last, "seconds": round(seconds, 3)}
     )
-    stand.save_stage(stage.name)
+    stand.save_stage(stage.name, trainer)
     stand.save()
     stand.interrupt.check()
 
 
-def begin(stand: Stand, stage: Stage, items: Sequence[Any], *, resumed: bool) -> tuple[Trainer[Any], Method]:
+def begin(stand: Stand, stage: Stage, items: Sequence[Any]) -> tuple[Trainer[Any], Method]:
     """The trainer of a stage at its first step, with the weights with which it begins, or once began."""
     model = stand.agent.loaded.model
     start = start_of(stand.recipe, stage, stand.run.base, stand.run.path)
-    if start is None and resumed and stand.played:
+    if start is None and stand.played:
         start = stand.after_stage(stand.played[-1]["name"])
     if start is not None:
         load_weights(start, trainable(model))
     method = method_of(stand, stage, items)
+    if start is not None and stage.ppo is not None and stage.ppo.value.inherit:
+        load_critic(start, trainable(model, method.critic))
     trainer = Trainer(
         model,
         method.algorithm,

@@ -175,9 +175,9 @@ class Stand:
     def _measured(self, arm: str) -> Result:
         return read_result(arm, self.run.evaluation(arm), self.recipe.eval.samples)
 
-    def save_stage(self, name: str) -> None:
-        """Keep the weights with which a stage ended."""
-        checkpoint.save_weights(self.after_stage(name), trainable(self.agent.loaded.model))
+    def save_stage(self, name: str, trainer: Trainer[Any]) -> None:
+        """Keep the weights with which a stage ended, those of its critic beside them."""
+        checkpoint.save_weights(self.after_stage(name), trainer.trained)
 
     def forget_evaluation(self, arm: str) -> Path:
         """The file of an arm that is to be measured, without what an earlier process wrote."""

@@ -51,7 +51,8 @@ def new_run(prepared: Prepared, *, overwrite: bool = False) -> RunFolder:
     folder = out_folder(recipe, prepared.name)
     kept = len(recipe.stages) + 2  # the end of every stage, the best and the final weights
     keep = recipe.checkpoints.keep
-    check_space(folder, trainable(agent.loaded.model), keep=keep, copies=kept)
+    critics = sum(s.ppo is not None and s.ppo.value.critic == "separate" for s in recipe.stages)
+    check_space(folder, trainable(agent.loaded.model), keep=keep, copies=kept, critics=critics)
     run = RunFolder.create(folder, overwrite=overwrite)
     try:
         run.write_text(RECIPE, dump_recipe(recipe))

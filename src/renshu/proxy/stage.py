@@ -34,7 +34,7 @@ class Practice:
         self.stand, self.stage, self.register, self.worker = stand, stage, register, worker
         self.looks = Looks(stage.stop_when)
         stand.rounds = lambda step, number: register.gather(self._check)
-        self.trainer, self.method = begin(stand, stage, (), resumed=saved is not None)
+        self.trainer, self.method = begin(stand, stage, ())
         self.last, spent = 0, 0.0
         if saved is not None:
             saved.put_into(self.trainer, self.looks)
@@ -118,7 +118,7 @@ class Practice:
             {"name": stage.name, "algorithm": stage.algorithm, "steps": self.last, "seconds": seconds}
         )
         stand.keeper.offer(Mark(stage.name, self.last), None)
-        stand.save_stage(stage.name)
+        stand.save_stage(stage.name, self.trainer)
         stand.save()
 
 

@@ -28,11 +28,12 @@ from torch import Tensor
 from renshu.errors import CheckpointError, DataError
 from renshu.jsonl import read_object
 from renshu.models.sharded import part_of, whole_tensor
-from renshu.train.optimiser import Trained
+from renshu.train.optimiser import Trained, of_critic, of_policy
 from renshu.train.processes import ALONE, Processes
 
 MARKER = "complete.json"
 WEIGHTS = "trainable.safetensors"
+CRITIC_WEIGHTS = "critic.safetensors"  # beside the weights with which a stage ended
 MOMENTS = "optimiser.safetensors"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _COPIES = 3  # the parameters and AdamW's two moments
@@ -175,12 +176,15 @@ def _keep_newest(folder: Path, keep: int) -> None:
 
 
 def save_weights(folder: Path, trained: Trained, processes: Processes = ALONE) -> None:
-    """Write a folder that `load_weights` reads: the parameters being trained."""
-    weights = _whole(trained, processes)
+    """Write a folder that `load_weights` reads: the parameters being trained, those of a critic apart."""
+    tensors = {WEIGHTS: _whole(of_policy(trained), processes)}
+    if critic := of_critic(trained):
+        tensors[CRITIC_WEIGHTS] = _whole(critic, processes)
 
     def write() -> None:
         with atomic_folder(folder) as temporary:
-            save_file(weights, temporary / WEIGHTS)
+            for name, named in tensors.items():
+                save_file(named, temporary / name)
 
     processes.led(write)
 
@@ -239,19 +243,28 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def load_weights(path: Path, trained: Trained) -> None:
     """Put a checkpoint's parameters in place. Raises CheckpointError as `load` does."""
-    weights = require_fit(path, trained)
+    _put(require_fit(path, trained), trained)
+
+
+def load_critic(path: Path, trained: Trained) -> None:
+    """Put the critic in place that `save_weights` wrote; the policy stays. Raises CheckpointError."""
+    critic = of_critic(trained)
+    _put(require_fit(path, critic, CRITIC_WEIGHTS), critic)
+
+
+def _put(weights: Mapping[str, Tensor], trained: Trained) -> None:
     with torch.no_grad():
         for name, parameter in trained.items():
             parameter.copy_(part_of(weights[name], parameter))
 
 
-def require_fit(path: Path, trained: Trained) -> dict[str, Tensor]:
+def require_fit(path: Path, trained: Trained, name: str = WEIGHTS) -> dict[str, Tensor]:
     """A checkpoint's parameters. Raises CheckpointError if it is incomplete, or of another model."""
     if not is_complete(path):
         raise CheckpointError(
             f"{path} is incomplete: it was not written to its end; take an earlier checkpoint"
         )
-    weights = _read(path / WEIGHTS)
+    weights = _read(path / name)
     _check_fit(path, weights, trained)
     return weights
 
@@ -287,13 +300,14 @@ def _load_moments(path: Path, trained: Trained, optimiser: torch.optim.Optimizer
         optimiser.state[parameter][moment] = value if value.ndim == 0 else part_of(value, parameter)
 
 
-def check_space(folder: Path, trained: Trained, *, keep: int = 2, copies: int = 0) -> None:
+def check_space(folder: Path, trained: Trained, *, keep: int = 2, copies: int = 0, critics: int = 0) -> None:
     """Raise CheckpointError, before any training, if the disk cannot hold `keep` checkpoints and another.
 
-    copies: of the weights alone, which are kept beside them. folder: need not exist yet.
+    copies: of the weights alone, which are kept beside them. critics: stages with one that is as large as
+    what is trained. folder: need not exist yet.
     """
     size = sum(parameter.numel() * parameter.element_size() for parameter in trained.values())
-    needed = size * (_COPIES * (keep + 1) + copies)
+    needed = size * (_COPIES * (keep + 1) * (2 if critics else 1) + copies + critics)
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
