@@ -133,6 +133,9 @@ ADVICE: dict[str, tuple[Severity, str]] = {
     "thoughts_dropped": ("note", "the template drops earlier thoughts; model.thoughts says what to do"),
     "prompt_too_long": ("error", "shorten the prompt or the tools, or take a model with a longer context"),
     "prompt_long": ("warning", "little context is left for the answer: shorten the prompt or the tools"),
+    # what stages learn from
+    "data_refused": ("error", "mend the data, or what the stage says about it"),
+    "data_read": ("note", "see whether that is as much as you expect, and why lines are left out"),
     # the dry run
     "no_signal": ("warning", "warm up first, or make the tasks easier: equal rewards teach nothing"),
     "little_signal": ("note", "see whether the first steps bring more groups that differ"),

@@ -26,6 +26,7 @@ from renshu.handover.lock import lock_text
 from renshu.handover.secrets import find_secrets
 from renshu.models.get import KNOWN
 from renshu.models.load import ORIGIN
+from renshu.pipeline.origins import origin_files
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.run_folder import PROVENANCE, RECIPE, SUMMARY, RunFolder, is_run
 from renshu.pipeline.sources import source_record, sources_of
@@ -108,13 +109,14 @@ def _files(run: RunFolder) -> dict[str, bytes | Path]:
     recipe = load_yaml(run.path / RECIPE)
     sources = sources_of(recipe, run.base)
     packed = sources.recipe
+    taken = {**sources.files, **origin_files(packed, run.base)}
     packed.pop("out", None)  # a place of this machine
     base = _local_model(str(recipe["model"]["name"]))
     if base is not None:
         packed["model"]["name"] = MODEL
     final = _final(run.path / FINAL, base, packed["model"]["name"])
     kind = "an adapter" if f"{FINAL}/adapter_config.json" in final else "all weights"
-    files: dict[str, bytes | Path] = {f"{CODE_FOLDER}/{name}": path for name, path in sources.files.items()}
+    files: dict[str, bytes | Path] = {f"{CODE_FOLDER}/{name}": path for name, path in taken.items()}
     files |= final
     if base is not None:
         files |= {f"{MODEL}/{path.name}": path for path in _model_files(base)}

@@ -16,14 +16,14 @@ from renshu.check.scores import PolicyLine
 from renshu.check.template import check_dialogues, check_prompts, check_template, gold_dialogues
 from renshu.envs import Environment, Tasks
 from renshu.envs.adapters.trl import is_trl_reward
-from renshu.errors import ConfigError, RenshuError, TemplateError
+from renshu.errors import ConfigError, DataError, RenshuError, TemplateError
 from renshu.pipeline.agent import Agent, build_agent
 from renshu.pipeline.environments import load_environment, load_file
 from renshu.pipeline.practice import limits_of, sampling_of
 from renshu.pipeline.recipe import Recipe, Stage, built_in_recipes, find_recipe, read_recipe
 from renshu.pipeline.supply import Supplier
 from renshu.seeding import stable_hash
-from renshu.types import Task
+from renshu.types import Labelled, Pair, Row, Task
 
 REHEARSED = 8  # tasks of a dry run
 PRACTICE = {"name": "practice", "grpo": {}}  # the stage that is rehearsed where there is no recipe
@@ -209,9 +209,12 @@ def _with_model(
         return None, [*findings, found("play_failed", "solve()", str(error))]
     findings += check_dialogues(dialogues, chat, _budgets(recipe))
     findings += _turns(recipe, [sum(m.role == "assistant" for m in one.messages) for one in dialogues])
+    samples, read = _data(target, agent, environment)
+    findings += read
     if not dry_run or any(finding.code == "prompt_too_long" for finding in findings):
         return None, findings
     rehearsed = _rehearsed(target, agent, environment, tasks)
+    rehearsed = replace(rehearsed, samples=[*samples, *rehearsed.samples])
     return rehearsed, [*findings, *check_dry_run(rehearsed, bool(environment().tools()))]
 
 
@@ -244,7 +247,7 @@ def _rehearsed(
         (0, Stage.model_validate(PRACTICE)),
     )
     assert isinstance(stage.config, PracticeConfig)
-    run = rehearse(
+    return rehearse(
         agent.engine,
         agent.chat,
         environment,
@@ -255,19 +258,46 @@ def _rehearsed(
         seed=stable_hash(recipe.seed, stage.name),
         first=index == 0,
     )
-    return replace(run, samples=[*_supervised(target, agent, environment), *run.samples])
 
 
-def _supervised(target: _Target, agent: Agent, environment: type[Environment]) -> list[Sample]:
-    """The first row of the first supervised stage."""
+def _data(
+    target: _Target, agent: Agent, environment: type[Environment]
+) -> tuple[list[Sample], list[Finding]]:
+    """What stages that do not sample learn from: the first row of the first one, and how much there is."""
     recipe = target.recipe
     assert recipe is not None
-    for stage in recipe.stages:
-        if stage.sft is not None:
+    samples: list[Sample] = []
+    findings: list[Finding] = []
+    for index, stage in enumerate(recipe.stages):
+        if stage.samples:
+            continue
+        where = f"stages.{index}.{stage.algorithm}"
+        if demonstrated := stage.sft is not None and stage.data is None and stage.trajectories is None:
+            assert stage.sft is not None
             few = stage.sft.model_copy(update={"demonstrations": min(4, stage.sft.demonstrations)})
-            supply = Supplier(recipe, environment, agent, target.base).supply(
-                stage.model_copy(update={"sft": few})
-            )
-            rows = supply.items if supply is not None else []
-            return [sample_of(agent.chat, row, f"a row of {stage.name} (sft)") for row in rows[:1]]
-    return []
+            stage = stage.model_copy(update={"sft": few})
+        try:
+            supply = Supplier(recipe, environment, agent, target.base).supply(stage)
+        except DataError as error:
+            findings.append(found("data_refused", where, str(error)))
+            continue
+        if supply is None:
+            continue
+        if not demonstrated:
+            what = "; ".join([f"{len(supply.items)} to learn from", *supply.notes])
+            findings.append(found("data_read", where, what))
+        if not samples:
+            samples = _shown(agent, stage, supply.items[0])
+    return samples, findings
+
+
+def _shown(agent: Agent, stage: Stage, item: Row | Pair | Labelled) -> list[Sample]:
+    """A row as it would be trained on, both sides of a pair."""
+    if isinstance(item, Pair):
+        rows = [("a chosen side", item.chosen), ("its rejected side", item.rejected)]
+    elif isinstance(item, Labelled):
+        rows = [(f"a row with a thumb {'up' if item.good else 'down'}", item.row)]
+    else:
+        rows = [("a row", item)]
+    of = f"of {stage.name} ({stage.algorithm})"
+    return [sample_of(agent.chat, row, f"{what} {of}") for what, row in rows]

@@ -91,8 +91,9 @@ def _add(files: dict[str, Path], path: Path, root: Path) -> str:
 def _paths(recipe: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Where the recipe names a file: the mapping, its key, and the key as a user writes it."""
     for number, stage in enumerate(recipe.get("stages", [])):
-        if (stage.get("sft") or {}).get("data") is not None:
-            yield stage["sft"], "data", f"stages.{number}.sft.data"
+        for algorithm, settings in stage.items():
+            if isinstance(settings, dict) and settings.get("data") is not None:
+                yield settings, "data", f"stages.{number}.{algorithm}.data"
     if recipe.get("model", {}).get("template", "own") not in ("own", "fallback"):
         yield recipe["model"], "template", "model.template"
     if (recipe.get("checks") or {}).get("must_pass") is not None:

@@ -116,7 +116,8 @@ def _rows_of_groups(supplier: Supplier, stage: Stage, found: Stored) -> Supply:
     config = stage.sft
     assert config is not None
     verified = [t for group in found.groups for t in _verified(group, config)]
-    distinct = list({trajectory.paths: trajectory for trajectory in verified}.values())
+    rows = [tuple(row_of(path) for path in trajectory.paths) for trajectory in verified]
+    distinct = list({tuple((row.ids, row.trained) for row in own): own for own in rows}.values())
     total = found.exact + found.rendered
     wanted = "succeeded" if config.threshold is None else f"have a reward of {config.threshold:g} or more"
     if not distinct:
@@ -126,8 +127,8 @@ def _rows_of_groups(supplier: Supplier, stage: Stage, found: Stored) -> Supply:
         notes[0] += " and are the best of their group"
     if len(distinct) < len(verified):
         notes.append(f"trajectories that others equal, dropped: {len(verified) - len(distinct)}")
-    rows = [row_of(path) for trajectory in distinct for path in trajectory.paths]
-    supply = _cut([row for row in rows if any(row.trained)], min(config.max_length, supplier.context))
+    trained = [row for own in distinct for row in own if any(row.trained)]
+    supply = _cut(trained, min(config.max_length, supplier.context))
     return Supply(supply.items, [*notes, *supply.notes])
 
 
