@@ -41,7 +41,7 @@ def keys(model: type[StrictModel], prefix: str = "") -> dict[str, Any]:
             index = ".0" if get_origin(field.annotation) is tuple else ""
             found |= keys(inner[0], f"{prefix}{name}{index}.")
         else:
-            found[prefix + name] = field
+            found[prefix + (field.alias or name)] = field
     return found
 
 

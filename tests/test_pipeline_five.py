@@ -117,3 +117,21 @@ def test_a_run_of_five_stages_broken_off_in_each_accumulation_is_the_same_bit_fo
     same(whole, run)
     metrics = [json.loads(line) for line in (whole / "metrics.jsonl").open()]
     assert {row["stage"]: row["steps"] for row in metrics} == {stage["name"]: 4 for stage in STAGES}
+
+
+def test_a_stage_that_branches_off_and_looks_back_at_the_base_resumes_bit_for_bit(model, tmp_path):
+    """It starts from the warm-up, not from the stage before it; it is compared with a second model."""
+    prefer = {"name": "prefer", "from": "warm-up", "reference": "base", "kto": SMALL, **SAMPLE}
+    stages = [STAGES[0], {**STAGES[1], "grpo": {**SMALL, "steps": 1}}, prefer]
+    whole = train(recipe_in(tmp_path / "whole", model, stages, adapter=False))
+    recipe = recipe_in(tmp_path / "broken", model, stages, adapter=False)
+    with pytest.MonkeyPatch.context() as patch:
+        cut_power(patch, "kto")
+        with pytest.raises(PowerCut):
+            train(recipe)
+    resume_run(tmp_path / "broken/run-bell-3")
+    same(whole, tmp_path / "broken/run-bell-3")
+    metrics = [json.loads(line) for line in (whole / "metrics.jsonl").open()]
+    (first, *_) = [row for row in metrics if row["stage"] == "prefer"]
+    rewards = (first["rewards_chosen"], first["rewards_rejected"])
+    assert any(abs(reward) > 0.01 for reward in rewards)  # in the first step already
