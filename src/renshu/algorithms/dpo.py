@@ -14,12 +14,11 @@ from renshu.algorithms.losses import row_means, row_sums
 from renshu.algorithms.preferences import (
     PreferenceConfig,
     implicit_rewards,
-    mean_of,
     pairs_of,
     side_metrics,
     usable_pairs,
 )
-from renshu.algorithms.protocol import Algorithm, BatchT, Counts, Credit, LossInputs, LossOutput
+from renshu.algorithms.protocol import Algorithm, BatchT, Counts, Credit, LossInputs, LossOutput, Mean
 from renshu.types import Group, Pair
 
 
@@ -120,8 +119,8 @@ def loss(inputs: LossInputs, config: DpoConfig) -> LossOutput:
     margins = rewards[chosen] - rewards[~chosen]
     metrics = {
         **side_metrics(logps, rewards, chosen),
-        "margin": mean_of(margins),
-        "accuracy": mean_of(margins > 0),
+        "margin": Mean.of(margins),
+        "accuracy": Mean.of(margins > 0),
     }
     return LossOutput(total, metrics)
 

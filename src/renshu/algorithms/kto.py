@@ -15,7 +15,6 @@ from renshu.algorithms.preferences import (
     PreferenceConfig,
     implicit_rewards,
     labelled_of,
-    mean_of,
     prompt_length,
     side_metrics,
     usable_labelled,
@@ -28,6 +27,7 @@ from renshu.algorithms.protocol import (
     Extras,
     LossInputs,
     LossOutput,
+    Mean,
 )
 from renshu.types import Group, Labelled, Row
 
@@ -191,5 +191,5 @@ def loss(inputs: LossInputs, config: KtoConfig) -> LossOutput:
     gain = torch.where(inputs.labels, gain, -gain)
     total = (weight * (1 - torch.sigmoid(gain))).sum()
     rewards = config.beta * ratios.detach()
-    metrics = {**side_metrics(logps, rewards, inputs.labels), "accuracy": mean_of(gain > 0)}
+    metrics = {**side_metrics(logps, rewards, inputs.labels), "accuracy": Mean.of(gain > 0)}
     return LossOutput(total, metrics)

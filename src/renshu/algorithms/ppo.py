@@ -15,13 +15,13 @@ from renshu.algorithms.advantages import gae, whitened
 from renshu.algorithms.losses import clipped_objective, importance_ratio, kl_k3
 from renshu.algorithms.protocol import (
     Algorithm,
+    ClippedConfig,
     Credit,
     Extras,
     LossInputs,
     LossOutput,
     Mean,
     Need,
-    PracticeConfig,
 )
 from renshu.algorithms.rollouts import length_metrics, reward_metrics, reward_of, rows_of, turns_of
 from renshu.config import StrictModel
@@ -55,7 +55,7 @@ class ValueConfig(StrictModel):
         return self
 
 
-class PpoConfig(PracticeConfig):
+class PpoConfig(ClippedConfig):
     """Settings of a PPO stage (arXiv:1707.06347).
 
     gamma, gae_lambda: per sampled token (GAE, arXiv:1506.02438).
@@ -68,33 +68,14 @@ class PpoConfig(PracticeConfig):
     gamma: float = Field(1.0, ge=0, le=1)
     gae_lambda: float = Field(0.95, ge=0, le=1)
     whiten: bool = True
-    clip_low: float = Field(0.2, gt=0, lt=1, description="the ratio is clipped below 1 - clip_low")
-    clip_high: float | None = Field(None, gt=0, description="… above 1 + clip_high; absent: clip_low")
     kl: Literal["reward", "loss"] = "reward"
-    beta: float = Field(0.0, ge=0, description="weight of the KL to the reference model")
-    entropy_bonus: float = Field(0.0, ge=0, description="weight of the mean entropy per token")
     iterations: int = Field(2, gt=0, description="passes over the rollouts of a step")
-    minibatches: int = Field(1, gt=0, description="optimiser updates of one pass")
-    mask_truncated: bool = Field(False, description="do not train on rollouts cut by the token budget")
-    learning_rate: float = Field(1e-5, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.tasks_per_step % self.minibatches:
-            valid = [n for n in range(1, self.tasks_per_step + 1) if self.tasks_per_step % n == 0]
-            raise ValueError(
-                f"tasks_per_step: {self.tasks_per_step} does not split into minibatches: {self.minibatches}; "
-                f"possible: {', '.join(map(str, valid))}"
-            )
         if self.kl == "loss" and not self.beta:
             raise ValueError("kl: loss does nothing without beta > 0")
         return self
-
-    @property
-    def ratio_bound(self) -> float:
-        """clip_high with its default filled in."""
-        return self.clip_low if self.clip_high is None else self.clip_high
 
     @property
     def critic_learning_rate(self) -> float:
@@ -269,22 +250,22 @@ def loss(inputs: LossInputs, config: PpoConfig) -> LossOutput:
     per_token = -clipped_objective(ratio, advantage, clip_low=config.clip_low, clip_high=high)
     value_loss, value_clipped = _value_loss(inputs, config.value)
     metrics = {
-        "policy_loss": _mean(per_token),
-        "value_loss": _mean(value_loss),
-        "value_clipped": _mean(value_clipped),
-        "ratio": _mean(ratio),
-        "clipped_high": _mean((ratio > 1 + high) & (advantage > 0)),
-        "clipped_low": _mean((ratio < 1 - config.clip_low) & (advantage < 0)),
+        "policy_loss": Mean.of(per_token),
+        "value_loss": Mean.of(value_loss),
+        "value_clipped": Mean.of(value_clipped),
+        "ratio": Mean.of(ratio),
+        "clipped_high": Mean.of((ratio > 1 + high) & (advantage > 0)),
+        "clipped_low": Mean.of((ratio < 1 - config.clip_low) & (advantage < 0)),
     }
     per_token = per_token + config.value.coefficient * value_loss
     if config.beta and config.kl == "loss":
         assert inputs.reference_logprobs is not None
         kl = kl_k3(inputs.logprobs, inputs.reference_logprobs)
-        metrics["kl"] = _mean(kl)
+        metrics["kl"] = Mean.of(kl)
         per_token = per_token + config.beta * kl
     if config.entropy_bonus:
         assert inputs.entropy is not None
-        metrics["entropy"] = _mean(inputs.entropy)
+        metrics["entropy"] = Mean.of(inputs.entropy)
         per_token = per_token - config.entropy_bonus * inputs.entropy
     return LossOutput(per_token.sum(), metrics)
 
@@ -300,7 +281,3 @@ def _value_loss(inputs: LossInputs, config: ValueConfig) -> tuple[Tensor, Tensor
     moved = (inputs.values - inputs.old_values).clamp(-config.clip, config.clip)
     clipped = (inputs.old_values + moved - inputs.returns) ** 2
     return torch.max(plain, clipped) / 2, clipped > plain
-
-
-def _mean(values: Tensor) -> Mean:
-    return Mean(values.detach().cpu().double().sum().item(), len(values))

@@ -200,11 +200,7 @@ def side_metrics(logps: Tensor, rewards: Tensor, labels: Tensor) -> dict[str, Me
     sides = {"chosen": labels, "rejected": ~labels}
     values = {"rewards": rewards, "logps": logps}
     return {
-        f"{name}_{side}": mean_of(value[members])
+        f"{name}_{side}": Mean.of(value[members])
         for name, value in values.items()
         for side, members in sides.items()
     }
-
-
-def mean_of(values: Tensor) -> Mean:
-    return Mean(values.detach().cpu().double().sum().item(), len(values))

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from renshu.config import StrictModel
 from renshu.types import Row
 
 BatchT = TypeVar("BatchT")
+CLIP = 0.2  # how far the ratio may be from 1, as in PPO's paper
 # What the loop hands to an algorithm: rows with the sampler's log-probs; log-probs of the reference;
 # entropies; values of a critic; log-probs of the policy itself before the first update of a step.
 Need = Literal["rollouts", "reference", "entropy", "values", "policy"]
@@ -47,6 +48,35 @@ class PracticeConfig(OptimiserConfig):
     steps: int = Field(40, gt=0)
     tasks_per_step: int = Field(8, gt=0)
     group: int = Field(8, gt=0, description="rollouts of one task")
+
+
+class ClippedConfig(PracticeConfig):
+    """Settings of an algorithm whose ratio to the policy that sampled is clipped: it may update often."""
+
+    clip_low: float = Field(CLIP, gt=0, lt=1, description="the ratio is clipped below 1 - clip_low")
+    clip_high: float | None = Field(None, gt=0, description="… above 1 + clip_high; absent: clip_low")
+    beta: float = Field(0.0, ge=0, description="weight of the KL to the reference model")
+    entropy_bonus: float = Field(0.0, ge=0, description="weight of the mean entropy per token")
+    iterations: int = Field(1, gt=0, description="passes over the rollouts of a step")
+    minibatches: int = Field(1, gt=0, description="optimiser updates of one pass")
+    mask_truncated: bool = Field(False, description="do not train on rollouts cut by the token budget")
+    learning_rate: float = Field(1e-5, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+    @model_validator(mode="after")
+    def _whole_minibatches(self) -> Self:
+        if self.tasks_per_step % self.minibatches:
+            valid = [n for n in range(1, self.tasks_per_step + 1) if self.tasks_per_step % n == 0]
+            raise ValueError(
+                f"tasks_per_step: {self.tasks_per_step} does not split into minibatches: {self.minibatches}; "
+                f"possible: {', '.join(map(str, valid))}"
+            )
+        return self
+
+    @property
+    def ratio_bound(self) -> float:
+        """clip_high with its default filled in."""
+        return self.clip_low if self.clip_high is None else self.clip_high
 
 
 @dataclass(frozen=True)
@@ -102,6 +132,11 @@ class Mean:
 
     def __add__(self, other: Mean) -> Mean:
         return Mean(self.sum + other.sum, self.count + other.count)
+
+    @classmethod
+    def of(cls, values: Tensor) -> Mean:
+        """Of all numbers in a flat tensor, without gradient."""
+        return cls(values.detach().cpu().double().sum().item(), len(values))
 
     @property
     def value(self) -> float:
