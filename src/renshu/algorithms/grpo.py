@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
-import torch
 from pydantic import Field, model_validator
 
 from renshu.algorithms.advantages import Baseline, Scale, advantages, turn_advantages
@@ -19,25 +18,25 @@ from renshu.algorithms.losses import (
     sampler_correction,
 )
 from renshu.algorithms.protocol import (
+    CLIP,
     Algorithm,
+    ClippedConfig,
     Counts,
     Credit,
     LossInputs,
     LossOutput,
     Mean,
     Need,
-    PracticeConfig,
 )
 from renshu.algorithms.rollouts import length_metrics, reward_metrics, reward_of, rows_of, turns_of
 from renshu.errors import ConfigError
 from renshu.types import Group, Row, Stop
 
-CLIP = 0.2
 CISPO_CLIP_HIGH = 4.0  # cap of the ratio at 5 (ScaleRL, arXiv:2510.13786)
 CAP = 3.0  # of the weights that correct the sampler, as in TRL
 
 
-class GrpoConfig(PracticeConfig):
+class GrpoConfig(ClippedConfig):
     """Settings of a GRPO stage.
 
     loss: how token losses are averaged.
@@ -61,19 +60,11 @@ class GrpoConfig(PracticeConfig):
     correction: Literal["none", "truncate", "mask"] = "none"
     correction_level: Literal["token", "sequence"] = "token"
     correction_cap: float = Field(CAP, gt=0, description="the largest weight of the correction")
-    clip_low: float = Field(CLIP, gt=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float | None = Field(
         None, gt=0, description="… above 1 + clip_high; absent: clip_low; cispo: 4"
     )
     delta: float | None = Field(None, gt=1, description="upper bound of the unclipped ratio")
-    beta: float = Field(0.0, ge=0, description="weight of the KL to the reference model")
     correct_kl: bool = Field(False, description="multiply the KL by the ratio: its unbiased gradient")
-    entropy_bonus: float = Field(0.0, ge=0, description="weight of the mean entropy per token")
-    iterations: int = Field(1, gt=0, description="passes over the rollouts of a step")
-    minibatches: int = Field(1, gt=0, description="optimiser updates of one pass")
-    mask_truncated: bool = Field(False, description="do not train on rollouts cut by the token budget")
-    learning_rate: float = Field(1e-5, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -81,12 +72,6 @@ class GrpoConfig(PracticeConfig):
             raise ValueError(
                 f"group: {self.group} with baseline: {self.baseline}: a rollout is compared with others of "
                 "its task, so GRPO needs group >= 2 (or baseline: none)"
-            )
-        if self.tasks_per_step % self.minibatches:
-            valid = [n for n in range(1, self.tasks_per_step + 1) if self.tasks_per_step % n == 0]
-            raise ValueError(
-                f"tasks_per_step: {self.tasks_per_step} does not split into minibatches: {self.minibatches}; "
-                f"possible: {', '.join(map(str, valid))}"
             )
         if self.loss == "cispo" and (self.delta is not None or self.clip_low != CLIP):
             raise ValueError("loss: cispo has no clip_low or delta: only clip_high caps its ratio")
@@ -99,8 +84,9 @@ class GrpoConfig(PracticeConfig):
     @property
     def ratio_bound(self) -> float:
         """clip_high with its default filled in."""
-        default = CISPO_CLIP_HIGH if self.loss == "cispo" else self.clip_low
-        return default if self.clip_high is None else self.clip_high
+        if self.loss == "cispo" and self.clip_high is None:
+            return CISPO_CLIP_HIGH
+        return super().ratio_bound
 
 
 def algorithm(config: GrpoConfig, *, temperature: float, max_tokens: int) -> Algorithm[Sequence[Group]]:
@@ -166,7 +152,11 @@ def loss(inputs: LossInputs, config: GrpoConfig) -> LossOutput:
         )
     clipped_high = (ratio > 1 + high) & (advantage > 0)
     clipped_low = (ratio < 1 - config.clip_low) & (advantage < 0) & (config.loss != "cispo")
-    metrics = {"ratio": _mean(ratio), "clipped_high": _mean(clipped_high), "clipped_low": _mean(clipped_low)}
+    metrics = {
+        "ratio": Mean.of(ratio),
+        "clipped_high": Mean.of(clipped_high),
+        "clipped_low": Mean.of(clipped_low),
+    }
     if config.correction != "none":
         weight, beyond = sampler_correction(
             old,
@@ -178,22 +168,18 @@ def loss(inputs: LossInputs, config: GrpoConfig) -> LossOutput:
             sequence=config.correction_level == "sequence",
         )
         per_token = per_token * weight
-        metrics |= {"correction": _mean(weight), "correction_beyond": _mean(beyond)}
+        metrics |= {"correction": Mean.of(weight), "correction_beyond": Mean.of(beyond)}
     if config.beta:
         assert inputs.reference_logprobs is not None
         kl = kl_k3(inputs.logprobs, inputs.reference_logprobs)
-        metrics["kl"] = _mean(kl)
+        metrics["kl"] = Mean.of(kl)
         per_token = per_token + config.beta * (kl * ratio if config.correct_kl else kl)
     total = row_means(per_token, inputs.row, inputs.rows).sum() if config.loss == "grpo" else per_token.sum()
     if config.entropy_bonus:
         assert inputs.entropy is not None
-        metrics["entropy"] = _mean(inputs.entropy)
+        metrics["entropy"] = Mean.of(inputs.entropy)
         total = total - config.entropy_bonus * inputs.entropy.sum() * (inputs.denominator / inputs.tokens)
     return LossOutput(total, metrics)
-
-
-def _mean(values: torch.Tensor) -> Mean:
-    return Mean(values.detach().cpu().double().sum().item(), len(values))
 
 
 def credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:
