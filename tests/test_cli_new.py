@@ -213,7 +213,7 @@ def test_the_schema_of_a_new_folder_takes_its_recipe(made):
     ("change", "path"),
     [
         ({"sead": 1}, []),
-        ({"model": {"name": "embedded", "adapter": "qlora"}}, ["model", "adapter"]),
+        ({"model": {"name": "embedded", "adapter": "loha"}}, ["model", "adapter"]),
         ({"stages": []}, ["stages"]),
         ({"stages": [{"name": "a", "sft": {"epoch": 1}}]}, ["stages", 0, "sft"]),
         ({"seed": -1}, ["seed"]),

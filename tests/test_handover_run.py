@@ -179,7 +179,7 @@ TAIL = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"  # no secret: it opens nothing
 def test_a_run_whose_recipe_is_damaged_is_not_packed(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "recipe.resolved.yaml").write_text("{}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"recipe.resolved.yaml: env: Field required"):
+    with pytest.raises(ConfigError, match=r"recipe.resolved.yaml: stages: Field required"):
         pack(copy, tmp_path / "run.zip")
 
 

@@ -244,15 +244,23 @@ def test_check_says_what_there_is_to_learn_from(first, model, tmp_path):
         {"name": "pairs", "dpo": {"data": "pairs.jsonl"}},
         {"name": "thumbs", "kto": {"trajectories": "earlier:practice"}},
         {"name": "gone", "kto": {"data": "gone.jsonl"}},
+        {"name": "ups", "kto": {"data": "ups.jsonl"}},
         {**PREFER, "dpo": {"steps": 1, "group": 2}},
     ]
     recipe = recipe_in(tmp_path / "r", model, stages, adapter=False)
     (recipe.parent / "earlier").symlink_to(first, target_is_directory=True)
+    ups = [{"prompt": "go", "completion": answer, "label": True} for answer in ("b", "c")]
+    (recipe.parent / "ups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*ups, 5]))
     report = check(str(recipe), samples=2)
     told = {finding.where: (finding.code, finding.what) for finding in report.findings}
     assert told["stages.0.dpo"] == ("data_read", "4 to learn from")
     assert told["stages.1.kto"] == ("data_read", "32 to learn from")
     assert told["stages.2.kto"][0] == "data_refused"
+    assert told["stages.3.kto"] == (
+        "data_read",
+        "2 to learn from; 1 of 3 lines of ups.jsonl set aside (no object: 1); "
+        "all 2 thumbs point up: nothing is told apart",
+    )
     assert report.dry_run is not None
     assert [sample.about for sample in report.dry_run.samples[:2]] == [
         *("a chosen side of pairs (dpo)", "its rejected side of pairs (dpo)"),

@@ -145,7 +145,7 @@ class EvaluationSettings(StrictModel):
     """How arms are compared: greedily, on the same held-out tasks.
 
     tasks: of the test split. dev_tasks: of the dev split, on which checkpoints are chosen.
-    every: GRPO steps between two looks at the dev split. compare: arms beside each stage.
+    every: steps between two looks at the dev split. compare: arms beside each stage.
     shots: solved dialogues in the prompt of the arm `few-shot`. max_tokens: sampled tokens of an episode.
     at_once: episodes that run together. samples: further tries of every task, at a temperature.
     """

@@ -160,7 +160,7 @@ def _thumbs(supplier: Supplier, stage: Stage) -> Supply:
     assert stage.kto.data is not None
     read = read_labelled(supplier.base / stage.kto.data, supplier.agent.chat)
     usable = usable_labelled(read.items, _short(stage.kto, supplier))
-    return _kept(stage, usable, _lines(stage.kto, read.lines, read.set_aside))
+    return _both(_kept(stage, usable, _lines(stage.kto, read.lines, read.set_aside)))
 
 
 def _pairs_of_groups(supplier: Supplier, stage: Stage, found: Stored) -> Supply:
@@ -176,7 +176,18 @@ def _thumbs_of_groups(supplier: Supplier, stage: Stage, found: Stored) -> Supply
     config = stage.kto
     assert isinstance(config, KtoConfig)
     made = labelled_of(found.groups, threshold=config.threshold)
-    return _kept(stage, usable_labelled(made.items, _short(config, supplier)), _left_out(made.left_out))
+    return _both(
+        _kept(stage, usable_labelled(made.items, _short(config, supplier)), _left_out(made.left_out))
+    )
+
+
+def _both(supply: Supply) -> Supply:
+    """With a note where all thumbs point the same way."""
+    ways = {item.good for item in supply.items}
+    if len(ways) > 1:
+        return supply
+    note = f"all {len(supply.items)} thumbs point {'up' if True in ways else 'down'}: nothing is told apart"
+    return Supply(supply.items, [*supply.notes, note])
 
 
 def _short(config: PreferenceConfig, supplier: Supplier) -> PreferenceConfig:
