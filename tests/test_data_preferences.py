@@ -159,3 +159,14 @@ def test_a_dialogue_of_several_paths_is_set_aside(tmp_path):
         {"prompt": "hi", "chosen": "yes", "rejected": "no"},
     ]
     assert read_pairs(write(tmp_path / "p.jsonl", rows), fork).set_aside == {"several paths of tokens": 1}
+
+
+def test_very_many_reasons_are_told_in_one_sentence_of_some_length(tmp_path):
+    critics = [say(f"critic {n} {'x' * 500}", "") for n in range(15)]
+    rows = [{"prompt": "hi", "chosen": [critic], "rejected": "no"} for critic in critics]
+    with pytest.raises(DataError) as caught:
+        read_pairs(write(tmp_path / "p.jsonl", rows), FORMAT)
+    assert "unknown role 'critic 11 xxx" in str(caught.value)
+    assert "critic 12" not in str(caught.value)
+    assert "x…: 1, and 3 other reasons)" in str(caught.value)
+    assert len(str(caught.value)) < 2300

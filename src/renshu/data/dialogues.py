@@ -16,6 +16,7 @@ from renshu.tools import ToolSpec
 from renshu.tools.kinds import Mismatch
 from renshu.types import Message, Row, ToolCall
 
+TOLD, LONGEST = 12, 160  # reasons in one sentence, and characters of each
 ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -28,8 +29,14 @@ class Dialogues:
 
 
 def reasons(set_aside: Mapping[str, int]) -> str:
-    """`not JSON: 2, no assistant turn: 1`."""
-    return ", ".join(f"{reason}: {count}" for reason, count in set_aside.items())
+    """`not JSON: 2, no assistant turn: 1`; of very many, or very long ones, the beginning."""
+    told = [f"{_short(reason)}: {count}" for reason, count in set_aside.items()][:TOLD]
+    more = len(set_aside) - len(told)
+    return ", ".join([*told, *([f"and {more} other reasons"] if more else [])])
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"
 
 
 def rows_of(dialogues: Dialogues, chat: ChatFormat) -> list[Row]:

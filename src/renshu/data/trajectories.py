@@ -21,6 +21,7 @@ from renshu.jsonl import parse_json, user_lines
 from renshu.types import Group, Row, Score, Scored, Segment, Stop, Task, Trajectory, Unscored
 
 FOLDER = "trajectories"  # of a run
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)  # what a damaged line raises
 SHOWN = "samples.jsonl"  # a few with text, for people; not a part of the store
 
 
@@ -75,7 +76,7 @@ def read_groups(
                 own = record.get("template") == chat.fingerprint
                 paths = _paths(record, len(chat.tokenizer)) if own else _rendered(record, chat, tools)
                 trajectory = _trajectory(record, paths, f"{file.name}/{number}")
-            except (ValueError, TypeError, KeyError, AttributeError, DataError, TemplateError) as error:
+            except (*UNREADABLE, DataError, TemplateError) as error:
                 set_aside[f"no key {error}" if isinstance(error, KeyError) else str(error)] += 1
                 continue
             exact, rendered = exact + own, rendered + (not own)
