@@ -40,7 +40,8 @@ def summary_so_far(folder: Path, metrics: Sequence[dict[str, Any]], failure: str
 
 def _stage(stage: dict[str, Any], metrics: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     rows = [row for row in metrics if row["stage"] == stage["name"]]
-    algorithm = "sft" if "sft" in stage else "grpo"
+    settings = {key: given for key, given in stage.items() if isinstance(given, dict)}
+    algorithm = next(key for key, given in settings.items() if "learning_rate" in given)
     told = {"name": stage["name"], "algorithm": algorithm, "steps": len(rows)}
     return {**told, "seconds": _total(rows, *TIMES)} if rows else None
 
