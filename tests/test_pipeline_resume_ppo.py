@@ -16,6 +16,7 @@ from renshu.pipeline.loaded_agent import load_agent
 from renshu.pipeline.recipe import read_recipe
 from renshu.pipeline.resume import resume_run
 from renshu.pipeline.train import train_recipe
+from renshu.report.unfinished import summary_so_far
 from renshu.train import checkpoint
 from test_pipeline_resume import Fails, same
 from tiny_models import qwen_template, save_tiny_model
@@ -68,6 +69,9 @@ def test_a_stage_broken_off_in_its_middle_is_resumed_bit_for_bit(model, tmp_path
     run = tmp_path / "broken/run-bell-3"
     with pytest.raises(RuntimeError, match="power cut"):
         train(recipe, Fails(RuntimeError("power cut"), "second", 3))
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    told = summary_so_far(run, metrics, "")["stages"]
+    assert [(part["name"], part["algorithm"]) for part in told] == [("first", "ppo"), ("second", "ppo")]
     resume_run(run)
     same(whole, run)
     kept = sorted(path.name for path in (whole / "checkpoints/stages/first").iterdir())
