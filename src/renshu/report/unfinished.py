@@ -40,8 +40,7 @@ def summary_so_far(folder: Path, metrics: Sequence[dict[str, Any]], failure: str
 
 def _stage(stage: dict[str, Any], metrics: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     rows = [row for row in metrics if row["stage"] == stage["name"]]
-    settings = {key: given for key, given in stage.items() if isinstance(given, dict)}
-    algorithm = next(key for key, given in settings.items() if "learning_rate" in given)
+    algorithm = next(name for name in ("sft", "dpo", "kto", "grpo", "ppo") if name in stage)
     told = {"name": stage["name"], "algorithm": algorithm, "steps": len(rows)}
     return {**told, "seconds": _total(rows, *TIMES)} if rows else None
 
