@@ -78,11 +78,11 @@ class RunData:
         return told
 
     def curves(self, stage: str) -> list[Series]:
-        """What a stage looked like over its steps: reward and success of an RL stage, the loss of SFT."""
+        """What a stage looked like over its steps: reward and success where it sampled, else its loss."""
         rows = self.of_stage(stage)
         named = [("reward", "reward", False), ("success", "success in training", False)]
         if not any(row.get("reward") is not None for row in rows):
-            named = [("loss", "loss", False)]
+            named = [("loss", "loss", False), ("accuracy", "accuracy on its data", False)]
         named.append(("dev_success", "success on dev", True))
         return [
             Series(label, [(row["step"], row[key]) for row in rows if row.get(key) is not None], dots)
