@@ -127,3 +127,24 @@ def test_below_an_adapter_only_the_adapter_is_copied(kind: Any) -> None:
     with_any_weights(critic)(ROWS, None).sum().backward()
     assert all(weight.grad is None for weight in model.parameters())
     assert any(weight.grad.any() for weight in critic.trunk.parameters() if weight.grad is not None)
+
+
+class Wrapped(torch.nn.Module):
+    """As DistributedDataParallel wraps a model."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.module(**inputs)
+
+
+@torch.no_grad()
+def test_a_wrapped_model_shows_its_states_too() -> None:
+    model = tiny()
+    expected = token_logprobs(model, ROWS, hidden=True).hidden
+    found = token_logprobs(Wrapped(model), ROWS, hidden=True).hidden
+    assert found is not None
+    assert expected is not None
+    assert torch.equal(found, expected)

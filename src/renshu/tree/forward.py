@@ -95,7 +95,7 @@ def _states_before_head(model: Any) -> Iterator[list[Tensor]]:
     if model is None:
         yield caught
         return
-    head = model.get_output_embeddings()
+    head = getattr(model, "module", model).get_output_embeddings()  # DistributedDataParallel
     handle = head.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
     try:
         yield caught
