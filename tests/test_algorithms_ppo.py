@@ -225,7 +225,7 @@ def test_sampled_tokens_need_log_probs() -> None:
     [
         ({"kl": "loss"}, "kl: loss does nothing without beta"),
         ({"minibatches": 3}, "does not split into minibatches: 3; possible: 1, 2, 4, 8"),
-        ({"value": {"critic": "separate", "trunk": False}}, "shares no layers"),
+        ({"value": {"critic": "separate", "trunk": True}}, "shares no layers"),
         ({"value": {"critics": "head"}}, "critics.*(?s:.*)coefficient"),
         ({"gae_lambda": 1.5}, "gae_lambda"),
     ],

@@ -82,9 +82,9 @@ def test_ppo_learns_to_emit_what_pays_and_its_critic_what_to_expect(critic: str)
         rewards.append(rollout_metrics(snapshot.batch)["reward"])
         explained.append(snapshot.metrics["explained_variance"])
 
-    train(trainer_of(model, 20, value={"critic": critic, "learning_rate": 2e-2}), Toy(model), [note])
+    train(trainer_of(model, 30, value={"critic": critic, "learning_rate": 2e-2}), Toy(model), [note])
     assert rewards[0] < -0.4  # of at most (1 - 1) / 2
-    assert rewards[-1] > -0.05
+    assert sum(rewards[-5:]) / 5 > -0.05
     assert explained[0] == pytest.approx(0.0, abs=1e-6)
     assert explained[-1] > 0.8
 

@@ -140,7 +140,7 @@ def plain_episode(plain: Plain, trajectory: Trajectory, config: PpoConfig) -> li
         own = (plain.policy(ids).logits[0] / TEMPERATURE).log_softmax(-1)
         other = (plain.reference(ids).logits[0] / TEMPERATURE).log_softmax(-1)
         states = plain.layers(input_ids=ids).last_hidden_state[0]
-        if not config.value.trunk:
+        if config.value.critic == "head" and not config.value.trunk:
             states = states.detach()
         position = 0
         for segment in path:
@@ -182,10 +182,10 @@ def plain_episode(plain: Plain, trajectory: Trajectory, config: PpoConfig) -> li
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
-    "kl in the reward": {"beta": 0.3, "gamma": 0.97, "token_budget": 40},
+    "kl in the reward": {"beta": 0.3, "gamma": 0.97, "gae_lambda": 0.9, "token_budget": 40},
     "kl in the loss": {"beta": 0.3, "kl": "loss", "entropy_bonus": 0.05, "whiten": False, "clip_high": 0.4},
     "values move freely": {"beta": 0.1, "gae_lambda": 0.5, "value": {"clip": 0.0, "coefficient": 0.1}},
-    "no gradient to the trunk": {"beta": 0.1, "kl": "loss", "value": {"trunk": False}},
+    "gradient to the trunk": {"beta": 0.1, "kl": "loss", "gae_lambda": 0.95, "value": {"trunk": True}},
     "separate critic": {"beta": 0.3, "entropy_bonus": 0.1, "value": {"critic": "separate"}},
 }
 

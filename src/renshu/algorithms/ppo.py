@@ -42,16 +42,16 @@ class ValueConfig(StrictModel):
     """
 
     critic: Literal["head", "separate"] = "head"
-    trunk: bool = True
-    coefficient: float = Field(0.5, gt=0, description="weight of the value loss")
+    trunk: bool = False
+    coefficient: float = Field(0.1, gt=0, description="weight of the value loss")
     clip: float = Field(0.2, ge=0)
     learning_rate: float | None = Field(None, gt=0, description="absent: ten times that of the policy")
     inherit: bool = Field(False, description="begin with the critic of the stage that gave the weights")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.critic == "separate" and not self.trunk:
-            raise ValueError("trunk: false does nothing with critic: separate, which shares no layers")
+        if self.critic == "separate" and self.trunk:
+            raise ValueError("trunk: true does nothing with critic: separate, which shares no layers")
         return self
 
 
@@ -66,7 +66,7 @@ class PpoConfig(ClippedConfig):
 
     value: ValueConfig = ValueConfig()
     gamma: float = Field(1.0, ge=0, le=1)
-    gae_lambda: float = Field(0.95, ge=0, le=1)
+    gae_lambda: float = Field(1.0, ge=0, le=1)
     whiten: bool = True
     kl: Literal["reward", "loss"] = "reward"
     iterations: int = Field(2, gt=0, description="passes over the rollouts of a step")
