@@ -71,6 +71,15 @@ def test_turns_that_nothing_is_known_of_are_exactly_outcome_credit() -> None:
     assert by_turns.rows == plain.rows
     assert by_turns.advantages == tuple((value,) * 5 for value in plain.advantages or ())
     assert len(set(by_turns.advantages or ())) == 3
+    assert by_turns.warnings == ()
+
+
+def test_credit_by_turns_says_so_where_nothing_judges_turns() -> None:
+    credit = grpo.credit([Group(TASK, (rollout(1.0), rollout(0.0)))], STEPS)
+    assert (
+        credit.advantages == grpo.credit([Group(TASK, (rollout(1.0), rollout(0.0)))], GrpoConfig()).advantages
+    )
+    assert credit.warnings[0].startswith("credit: steps, but no reward judges turns")
 
 
 def test_rewards_of_turns_teach_where_outcomes_are_equal() -> None:

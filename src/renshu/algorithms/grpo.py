@@ -248,4 +248,9 @@ def _credit(groups: Sequence[Group], config: GrpoConfig) -> Credit:
             "100% of the rollouts were cut by the token budget and masked: nothing to learn from; "
             "raise sample.max_tokens"
         )
+    if by_turns and rows and not any(map(any, turns)):
+        warnings.append(
+            "credit: steps, but no reward judges turns: let a part of kind process return a list, "
+            "one entry a turn"
+        )
     return Credit(tuple(rows), tuple(values), metrics=metrics, warnings=tuple(warnings))

@@ -61,10 +61,14 @@ def classifier_of(loaded: LoadedModel, seed: int = 0) -> Any:
     """A sequence classifier with the layers of a causal model, which is used up, and a new head.
 
     An adapter is merged first. The head is drawn from N(0, initializer_range²) by `seed`. Raises ModelError
-    for a kind of model of which transformers has no classifier.
+    for quantised weights, and for a kind of model of which transformers has no classifier.
     """
     from transformers import AutoModelForSequenceClassification
 
+    if getattr(loaded.model, "is_quantized", False) or getattr(
+        loaded.model.config, "quantization_config", None
+    ):
+        raise ModelError(f"{loaded.origin} has quantised weights: write it whole first, with `renshu merge`")
     causal = loaded.model.merge_and_unload(safe_merge=True) if has_adapter(loaded.model) else loaded.model
     config = type(causal.config).from_dict({**causal.config.to_dict(), "num_labels": 1})
     try:

@@ -100,7 +100,7 @@ def _start(settings: ModelSettings, seed: int) -> tuple[Any, Any]:
     """The classifier to begin with, and its tokenizer."""
     if is_classifier(settings.name):
         return load_classifier(settings.name, settings.device)
-    loaded = load(settings)
+    loaded = load(settings.model_copy(update={"dtype": "float32"}))  # all weights are trained
     return classifier_of(loaded, seed), loaded.tokenizer
 
 
