@@ -133,6 +133,13 @@ def test_an_adapter_is_merged_into_the_layers(base: Path) -> None:
     )
 
 
+def test_quantised_weights_are_refused(base: Path) -> None:
+    loaded = load(ModelSettings(name=str(base)))
+    loaded.model.is_quantized = True
+    with pytest.raises(ModelError, match="quantised weights: write it whole first"):
+        classifier_of(loaded)
+
+
 def test_training_repeats_itself_and_says_how_it_went(base: Path, trained: Path, tmp_path: Path) -> None:
     config = RewardConfig(epochs=3, pairs_per_step=10, learning_rate=0.01, held_out=0.25)
     pairs = write_pairs(tmp_path / "pairs.jsonl")
