@@ -38,7 +38,8 @@ def test_practice_through_a_server(tiny, tmp_path):
         path = write_recipe(tmp_path, tiny, stages=STAGES, eval=EVAL, model=model, engine=engine)
         bell = (tmp_path / "bell.py").read_text()  # with a reward that differs between rollouts
         varied = bell.replace(
-            "float(self.solved(trajectory))", "sum(trajectory.messages[-1].content.encode()) % 7 / 6"
+            "float(self.solved(trajectory))",
+            "float(self.solved(trajectory) or sum(trajectory.messages[-1].content.encode()) % 7 / 8)",
         )
         (tmp_path / "bell.py").write_text(varied)
         run = train_recipe(read_recipe(str(path)), name="bell", base=tmp_path)
