@@ -202,7 +202,7 @@ def test_tokens_and_cost_of_arms():
     assert (arms[1]["tokens"], arms[1]["cost_per_1000"], arms[1]["seconds"]) == (None, None, None)
     mixed = [*known.outcomes, *unknown.outcomes]
     assert tokens_a_task(mixed) is None  # the mean of those known would pass for that of all
-    assert tokens_a_task(known.outcomes) == (1000, 50)
+    assert tokens_a_task(known.outcomes) == Tokens(1000, 50)
 
 
 def test_prompt_tokens_are_those_an_api_is_sent():
