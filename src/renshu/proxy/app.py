@@ -174,8 +174,9 @@ class _Endpoints:
         self.register.finish()
         while self.register.outcome is None:
             await asyncio.sleep(TICK)
-        failed = "error" in self.register.outcome
-        return JsonResponse(dict(self.register.outcome), 500 if failed else 200)
+        if "error" in self.register.outcome:
+            raise Refusal(500, str(self.register.outcome["error"]))
+        return JsonResponse(dict(self.register.outcome))
 
     async def outside(self, request: Request) -> Response:
         raise Refusal(
@@ -196,8 +197,6 @@ def _score(episode: Episode, body: RewardBody) -> Score:
         if body.success is None:
             return Unscored(NO_REWARD)
         return Scored(float(body.success), success=body.success)
-    if not math.isfinite(body.reward):
-        _refuse(f"reward: {body.reward} is no number to reckon with", "reward")
     if body.success is None and episode.split != "train":
         _refuse(f"success: an episode of {episode.split} is measured: say true or false", "success")
     return Scored(body.reward, success=body.success)

@@ -120,9 +120,10 @@ class Course:
             for outcome in map(Outcome.of, rows):
                 outcomes.setdefault(outcome.task, outcome)
             place = (order.index(rows[0]["stage"]), rows[0]["step"])
-            last = (len(order), 0) if path.stem == "final" else place
-            found.append((last, Result(path.stem, tuple(outcomes[task] for task in sorted(outcomes)))))
-        return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+            result = Result(path.stem, tuple(outcomes[task] for task in sorted(outcomes)))
+            found.append(((len(order), 0) if path.stem == "final" else place, result))
+        arms = [result for _, result in sorted(found, key=lambda pair: pair[0])]
+        return arms if arms and arms[-1].arm == "final" else [*arms, Result("final", ())]
 
     def _summary(self, result: Result) -> dict[str, Any]:
         """An arm, compared with base on the tasks that both were measured on."""

@@ -160,7 +160,7 @@ class Register:
                 self._choose_asked = True
                 self._changed.notify_all()
                 return True
-            return self.phase in ("starting", "updating")
+            return self.phase in ("starting", "updating") or (split != "train" and self._due)
 
     def begin(self, task: str, split: Split) -> Episode:
         """A new episode. Raises Refusal: 409 if it comes too late, 503 if too many are open."""
@@ -235,20 +235,14 @@ class Register:
     def status(self) -> dict[str, Any]:
         """Where the run stands."""
         with self._changed:
-            stage, groups = None, 0
+            stage = None
             if self._stage is not None:
                 name, config, _ = self._stage
                 step = self.mark.step if self.mark.stage == name else 0
-                counts = {"tasks_per_step": config.tasks_per_step, "group": config.group}
-                stage = {"name": name, "step": step, "steps": config.steps, **counts}
-                groups = self._groups.complete(config.group)
-            return {
-                "phase": self.phase,
-                "updates": self.updates,
-                "stage": stage,
-                "episodes": {"open": len(self._open), "waiting": self._groups.ended},
-                "groups": groups,
-            }
+                counts = config.model_dump(include={"steps", "tasks_per_step", "group"})
+                stage = {"name": name, "step": step, **counts}
+            episodes = {"open": len(self._open), "waiting": self._groups.ended}
+            return {"phase": self.phase, "updates": self.updates, "stage": stage, "episodes": episodes}
 
     # Under the lock
 
@@ -279,6 +273,14 @@ class Register:
         if episode.split == "dev" and isinstance(episode.score, Scored):
             self._looked.append(bool(episode.score.success))
         self._changed.notify_all()
+
+    @property
+    def _due(self) -> bool:
+        """Whether an update is going to be made, as soon as nothing is measured any more."""
+        if self._stage is None:
+            return False
+        config = self._stage[1]
+        return self._train_asked or self._groups.complete(config.group) >= config.tasks_per_step
 
     @property
     def _measuring(self) -> bool:

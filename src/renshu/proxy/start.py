@@ -52,14 +52,15 @@ def run_proxy(
     with standing(prepared, run, watcher, began, saved, again) as stand:
         course = Course(stand, prepared.name, patience)
         proxy = Proxy(prepared.name, course.register, course.worker)
-        outcome: dict[str, Any] = {
-            "error": "the proxy was broken off; what is saved goes on with the same command"
-        }
+        outcome: dict[str, Any] = {"error": "the proxy was broken off; the same command goes on with it"}
         with _listening(proxy, port) as address:
             watcher.noted(f"agents begin their episodes at {address}/episodes")
             try:
                 summary = course.play(saved)
                 outcome = {"run": str(run.path), "summary": summary}
+            except Exception as error:
+                outcome = {"error": f"the proxy failed: {type(error).__name__}: {error}"}
+                raise
             finally:
                 course.register.close(outcome)
     return run.path

@@ -15,6 +15,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
     (benchmark, result), *_ = summary["evaluation"].items()
     arms = {arm["arm"]: arm for arm in result["arms"]}
     final, base = arms["final"], arms.get("base")
+    if not final["n"] + final["unscored"]:
+        return "No verdict: no held-out task was measured with the weights that were kept."
     if final["success"] is None:
         return f"No verdict: none of the {final['unscored']} episodes on {benchmark} could be scored."
     now = (
