@@ -120,7 +120,7 @@ def answers(model, prompts, stop_ids):
 
     async def turn(ids):
         session = engine.open(ids, seed=0)
-        return (await session.generate(Sampling(max_tokens=10, temperature=0, stop_ids=stop_ids))).segment.ids
+        return (await session.generate(Sampling(max_tokens=16, temperature=0, stop_ids=stop_ids))).segment.ids
 
     return engine.run([turn(ids) for ids in prompts])
 
