@@ -72,8 +72,8 @@ def prepare(recipe: Recipe, *, name: str, base: str | Path = ".") -> Prepared:
 
 
 def benchmark_name(recipe: Recipe) -> str:
-    """`flights` of `flights`, `FlightDesk` of `flights.py:FlightDesk`; of agents elsewhere `posted tasks`."""
-    return recipe.env.rpartition(":")[2] if recipe.env is not None else "posted tasks"
+    """`flights` of `flights`, `FlightDesk` of `flights.py:FlightDesk`; of agents elsewhere `posted`."""
+    return recipe.env.rpartition(":")[2] if recipe.env is not None else "posted"
 
 
 def _few_shot(recipe: Recipe, environment: type[Environment]) -> type[Environment] | None:
