@@ -220,6 +220,16 @@ def test_two_stages_and_the_weights_between(tmp_path):
     assert arms == ["one", "final"]
 
 
+def test_any_algorithm_that_samples_trains_through_the_proxy(tmp_path):
+    ppo = {"steps": 2, "tasks_per_step": 2, "group": 1, "learning_rate": 0.01}
+    stages = [{"name": "practice", "ppo": ppo, "sample": {"max_tokens": 4}}]
+    with proxied(proxy_recipe(tmp_path, stages=stages)) as proxy:
+        assert [step for step in proxy.steps() if proxy.run(["a", "b"], letters)] == [0, 1]
+    for row in lines(tmp_path / "run/metrics.jsonl"):
+        assert row["rollouts"] == 2
+        assert row["sampler_gap_max"] < 1e-4
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

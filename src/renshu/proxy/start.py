@@ -14,11 +14,13 @@ import torch
 from renshu.errors import ConfigError
 from renshu.pipeline.agent import build_agent
 from renshu.pipeline.course import standing
+from renshu.pipeline.origins import require_start
 from renshu.pipeline.prepare import Prepared
 from renshu.pipeline.recipe import CheckSettings, EvaluationSettings, Recipe, dump_recipe
 from renshu.pipeline.resume import reopen_run
 from renshu.pipeline.run_folder import RECIPE, SUMMARY, RunFolder, is_run
 from renshu.pipeline.stand import Saved
+from renshu.pipeline.trackers import require_trackers
 from renshu.pipeline.train import new_run, out_folder
 from renshu.pipeline.watch import Watcher
 from renshu.proxy.app import Proxy, application
@@ -90,10 +92,13 @@ def require_elsewhere(recipe: Recipe) -> None:
 
 
 def _prepare(recipe: Recipe, *, name: str, base: str | Path) -> Prepared:
+    require_trackers(recipe.trackers)
     if recipe.threads is not None:
         torch.set_num_threads(recipe.threads)
     torch.manual_seed(stable_hash(recipe.seed, "adapter"))  # its first weights are random
-    agent = build_agent(recipe.model, base)
+    agent = build_agent(recipe.model, base, engine=recipe.engine)
+    for stage in recipe.stages:
+        require_start(recipe, stage, agent, Path(base))
     return Prepared(recipe, name, Path(base), Elsewhere, None, agent, (None,) * len(recipe.stages), ())
 
 
