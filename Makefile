@@ -37,6 +37,7 @@ prove: setup
 	$(BIN)/python bench/seeds.py repairs --seeds 0 1 2
 	$(BIN)/python bench/engine_divergence.py
 	$(BIN)/python bench/kill_resume.py --kills 20
+	$(BIN)/python bench/proxy_agent.py
 
 wheel: setup
 	$(BIN)/hatchling build -d dist
