@@ -142,11 +142,24 @@ def test_agents_that_fail_leave_their_episodes_unknown(tmp_path):
     assert end["summary"]["stages"][0]["steps"] == 1  # the end was asked for before the last step
 
 
+STARTED: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()  # of no effect on one that has ended
+        process.communicate()
+
+
 def started(folder: Path, every: int) -> tuple[subprocess.Popen, Proxy]:
     """A proxy in a process of its own."""
     kit = Path(__file__).with_name("proxy_kit.py")
     command = [sys.executable, str(kit), str(folder), str(every)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    STARTED.append(process)
     address = next(line for line in process.stdout if "/episodes" in line).split()[-1]
     return process, Proxy(address.removesuffix("/episodes"))
 
@@ -161,7 +174,7 @@ def test_killed_and_interrupted_it_goes_on_from_its_last_step(tmp_path):
     lost = proxy.begin("a")
     proxy.run(["a"], letters, group=1)
     process.kill()
-    process.communicate()
+    process.wait()
     with pytest.raises(ProxyError, match="does not answer"):
         proxy.status()
     assert latest(tmp_path / "run/checkpoints").path.name == "checkpoint-1"
@@ -175,8 +188,7 @@ def test_killed_and_interrupted_it_goes_on_from_its_last_step(tmp_path):
     proxy.run(["a", "b"], letters)
     assert proxy.status(after=1)["updates"] == 2
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.wait(60) != 0
     assert latest(tmp_path / "run/checkpoints").path.name == "checkpoint-2"
 
     recipe = proxy_recipe(tmp_path, grpo={"steps": 4}, checkpoints={"every": 1}, threads=1)
@@ -256,6 +268,6 @@ def test_settings_must_be_those_of_the_run_that_goes_on(tmp_path):
     proxy.run(["a", "b"], letters)
     assert proxy.status(after=0)["updates"] == 1
     process.kill()
-    process.communicate()
+    process.wait()
     with pytest.raises(ConfigError, match="holds a run of other settings"), proxied(proxy_recipe(tmp_path)):
         pass
