@@ -1,7 +1,7 @@
 """Four ways to practise after one and the same warm-up, and one without: `python bench/methods.py`.
 
-Every recipe is a run of its own in runs/RECIPE-SEED; finished runs are not repeated. Prints a table: success of
-`practice` on the test tasks, the exact McNemar test against what it began with, on the same tasks, and seconds.
+Every recipe is a run of its own in runs/RECIPE-SEED; finished runs are not repeated. Prints a table:
+success of `practice` on the test tasks, the exact McNemar test against what it began with, and seconds.
 """
 
 from __future__ import annotations
