@@ -172,7 +172,7 @@ def killed_at(folder: Path, model: Path, patched: str, call: int) -> Path:
 @pytest.mark.parametrize(
     ("patched", "call", "left", "stands"),
     [
-        ("renshu.pipeline.practice.collect", 3, [], "at step 2 of practice"),  # about to sample step 3
+        ("renshu.pipeline.practice.collect_rounds", 3, [], "at step 2 of practice"),  # about to sample step 3
         ("torch.nn.utils.clip_grad_norm_", 9, [], "at step 2 of practice"),  # after the backward of step 4
         ("renshu.train.checkpoint.save_file", 20, ["checkpoint-11.tmp"], "at step 4 of practice"),
         # between taking away the earlier folder and putting the new one in its place

@@ -1,6 +1,7 @@
 """`renshu`: the verbs, and how errors end.
 
-Exit codes: 0 done; 1 refused or failed, with a sentence on standard error; 2 wrong usage; 130 interrupted.
+Exit codes: 0 done; 1 refused or failed, with a sentence on standard error; 2 wrong usage; 75 another process
+of the run failed, which tells why; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from renshu.cli.runs import runs
 from renshu.cli.schema import schema
 from renshu.cli.serve import serve
 from renshu.cli.train import train
-from renshu.errors import RenshuError
+from renshu.errors import OtherProcessFailed, RenshuError
 
 app = typer.Typer(
     help="Renshu (練習, practice): train small language-model agents and prove the gain.",
@@ -71,6 +72,8 @@ def main() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     try:
         app()
+    except OtherProcessFailed:
+        raise SystemExit(OtherProcessFailed.exit_code) from None
     except RenshuError as error:
         _tell(f"error: {error}", error)
         raise SystemExit(1) from None

@@ -21,9 +21,10 @@ from renshu.evaluation.statistics import mcnemar, wilson
 from renshu.jsonl import append_rows
 from renshu.rollout import collect
 from renshu.seeding import stable_hash
-from renshu.types import Task
+from renshu.types import Group, Task
 
 Progress = Callable[[int, int], None]  # tasks done, of all
+Collect = Callable[..., list[Group]]  # `rollout.collect`, or what does the same
 MakeEnvironment = Callable[[], Environment]
 
 
@@ -98,13 +99,15 @@ def evaluate(
     tries: Tries | None = None,
     log: Path | None = None,
     progress: Progress | None = None,
+    collect: Collect = collect,
 ) -> Result:
     """One greedy episode for every task, and `tries` further ones. max_tokens: sampled tokens of an episode.
 
     at_once: episodes that run together. log: a file that gets one JSON line a task, as soon as it is known;
-    sampled episodes go to a file of the same name in the folder `samples` beside it.
+    sampled episodes go to a file of the same name in the folder `samples` beside it. collect: plays groups,
+    e.g. a share of them in each of several processes.
     """
-    play = partial(_play, engine, chat, make_env, tasks, at_once=at_once, progress=progress)
+    play = partial(_play, partial(collect, engine, chat, make_env), tasks, at_once=at_once, progress=progress)
     sampling = partial(Sampling, max_tokens=max_tokens, stop_ids=chat.stop_ids)
     began = time.perf_counter()
     greedy = play(1, sampling(temperature=0.0), seed=seed, log=log)
@@ -140,9 +143,7 @@ def samples_log(log: Path) -> Path:
 
 
 def _play(
-    engine: Engine,
-    chat: ChatFormat,
-    make_env: MakeEnvironment,
+    collect: Collect,
     tasks: Sequence[Task],
     group: int,
     sampling: Sampling,
@@ -157,7 +158,7 @@ def _play(
     together = max(1, at_once // group)
     for start in range(0, len(tasks), together):
         chunk = tasks[start : start + together]
-        groups = collect(engine, chat, make_env, chunk, group=group, sampling=sampling, seed=seed)
+        groups = collect(chunk, group=group, sampling=sampling, seed=seed)
         records = [[outcome_record(trajectory) for trajectory in played.trajectories] for played in groups]
         found += [tuple(map(Outcome.of, tried)) for tried in records]
         if log is not None:

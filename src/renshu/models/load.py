@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from renshu.errors import ModelError
 from renshu.models import quantised
@@ -90,10 +90,13 @@ def _base(source: str, settings: ModelSettings, device: torch.device, adapter_fo
     return model
 
 
-def save(loaded: LoadedModel, folder: str | Path) -> None:
-    """Write weights (safetensors), config and tokenizer; of an adapted model the adapter only."""
+def save(loaded: LoadedModel, folder: str | Path, weights: dict[str, Tensor] | None = None) -> None:
+    """Write weights (safetensors), config and tokenizer; of an adapted model the adapter only.
+
+    weights: the model's, by name, where it holds them in part.
+    """
     folder = Path(folder)
-    loaded.model.save_pretrained(folder, safe_serialization=True)
+    loaded.model.save_pretrained(folder, safe_serialization=True, state_dict=weights)
     loaded.tokenizer.save_pretrained(folder)
     if has_adapter(loaded.model):
         record = {"model": loaded.origin, "weights": fingerprint(loaded.model)}

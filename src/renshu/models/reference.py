@@ -1,7 +1,7 @@
 """The reference model: what a policy is compared with while it is trained, in a KL or in implicit rewards.
 
 It is never a second model where that can be helped: the weights that are trained are exchanged for the length
-of a pass, or the adapter is switched off.
+of a pass, or the adapter is switched off. A model that is spread over processes is asked while it is whole.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from torch import Tensor
 
 from renshu.models.adapters import adapter_off, has_adapter
 from renshu.models.load import LoadedModel, load
+from renshu.models.sharded import whole_tensor
 from renshu.tree import pack, supports_tree, token_logprobs
+from renshu.tree.packing import Layout
 from renshu.types import Row
 
 Reference = Callable[[Sequence[Row], float], Tensor]  # rows, temperature → (N,) of their trained tokens
+Divided = Callable[[Sequence[Row], Callable[[Sequence[Row]], list[Tensor]]], list[Tensor]]
 
 
 def reference_of(model: Any) -> Reference:
@@ -29,8 +32,12 @@ def reference_of(model: Any) -> Reference:
     """
     if has_adapter(model) and _untrained(model):
         return _passes(model, lambda: adapter_off(model))
-    frozen = {p: p.detach().clone() for p in model.parameters() if p.requires_grad}
-    return _passes(model, lambda: _exchanged(frozen))
+    frozen = {
+        name: whole_tensor(weight.detach()).clone()
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
+    }
+    return _passes(model, lambda: _exchanged(model, frozen))
 
 
 def base_of(loaded: LoadedModel) -> Reference:
@@ -46,19 +53,31 @@ def present(model: Any) -> Reference:
 
 
 def cached(
-    reference: Reference, rows: Sequence[Row], *, model: Any, temperature: float, token_budget: int
+    reference: Reference,
+    rows: Sequence[Row],
+    *,
+    model: Any,
+    temperature: float,
+    token_budget: int,
+    divided: Divided = lambda rows, said: said(rows),
 ) -> Reference:
     """What the reference says about `rows`, asked once and in their order: a resumed run finds the same.
 
     The log-probs stay in memory: four bytes a trained token. model: whose layout the rows are packed for.
+    divided: lets several processes ask about a share of the rows each.
     """
-    distinct = list({(row.ids, row.trained): row for row in rows}.values())
-    known: dict[tuple[tuple[int, ...], tuple[bool, ...]], Tensor] = {}
-    for indices in pack(distinct, token_budget, "tree" if supports_tree(model) else "padded"):
-        part = [distinct[i] for i in indices]
-        lengths = [sum(row.trained) for row in part]
-        split = torch.split(reference(part, temperature).cpu(), lengths)
-        known |= {(row.ids, row.trained): said for row, said in zip(part, split, strict=True)}
+    layout: Layout = "tree" if supports_tree(model) else "padded"
+
+    def said(rows: Sequence[Row]) -> list[Tensor]:
+        answers: dict[int, Tensor] = {}
+        for indices in pack(rows, token_budget, layout):
+            part = [rows[i] for i in indices]
+            split = torch.split(reference(part, temperature).cpu(), [sum(row.trained) for row in part])
+            answers |= dict(zip(indices, split, strict=True))
+        return [answers[i] for i in range(len(rows))]
+
+    distinct = {(row.ids, row.trained): row for row in rows}
+    known = dict(zip(distinct, divided(list(distinct.values()), said), strict=True))
     return lambda rows, _: torch.cat([known[row.ids, row.trained] for row in rows])
 
 
@@ -77,19 +96,18 @@ def _passes(model: Any, opened: Callable[[], AbstractContextManager[Any]]) -> Re
 
 
 @contextmanager
-def _exchanged(frozen: dict[Tensor, Tensor]) -> Iterator[None]:
-    """While open, the parameters hold what was frozen, and the copies what they held; in place, as sharded
-    parameters are known by their storage.
-    """
-    _exchange(frozen)
+def _exchanged(model: Any, frozen: dict[str, Tensor]) -> Iterator[None]:
+    """While open, the parameters hold what was frozen, and the copies what they held."""
+    weights = [(parameter, frozen[name]) for name, parameter in model.named_parameters() if name in frozen]
+    _exchange(weights)
     try:
         yield
     finally:
-        _exchange(frozen)
+        _exchange(weights)
 
 
-def _exchange(frozen: dict[Tensor, Tensor]) -> None:
-    for parameter, copy in frozen.items():
+def _exchange(weights: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for parameter, copy in weights:
         held = parameter.detach().clone()
         parameter.detach().copy_(copy)
         copy.copy_(held)

@@ -6,51 +6,51 @@ Every function here also takes a model or tensor that is not spread, and then do
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
-import torch
 from torch import Tensor, nn
 
 from renshu.errors import ModelError
 
-# Sharded models, each with its structure in the `meta` device: what a copy is made from.
-_structures: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+_sharded: WeakSet[nn.Module] = WeakSet()
 
 
 def shard(model: Any) -> None:
-    """Spread the weights over all processes, one unit a layer: each keeps its part, and their gradients'.
+    """Spread the weights over all processes, a layer at a time: each keeps its part, and its gradients'.
 
     The model stays the same object; its parameters become DTensors. Together; a second call changes nothing.
     Raises ModelError for four-bit weights, which cannot be cut.
     """
-    if model in _structures:
+    if model in _sharded:
         return
     if getattr(model, "is_quantized", False):
         raise ModelError("weights in four bits cannot be spread over processes: set parallel.kind=ddp")
     from torch.distributed.fsdp import fully_shard
 
-    _structures[model] = _replaced(model, {p: _empty(p) for p in model.parameters()})
     layers = frozenset(getattr(model, "_no_split_modules", None) or ())
     for module in list(model.modules()):
-        if type(module).__name__ in layers and any(True for _ in module.parameters()):
+        if type(module).__name__ in layers:
             fully_shard(module)
     fully_shard(model)
+    _sharded.add(model)
 
 
 @contextmanager
 def whole(model: nn.Module) -> Iterator[None]:
     """While open, every process has all weights, and may call the model as often as it likes, alone.
 
-    Together, opening and closing. For passes without gradient: sampling, evaluation, log-probs.
+    Together, opening and closing. For passes without gradient: sampling, evaluation, log-probs. What is
+    written into weights is lost when it closes.
     """
-    if model not in _structures:
+    if model not in _sharded:
         yield
         return
-    units = _units(model)
+    from torch.distributed.fsdp import FSDPModule
+
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
         unit.unshard()
@@ -62,53 +62,35 @@ def whole(model: nn.Module) -> Iterator[None]:
             unit.reshard()
 
 
-def copied(model: Any) -> Any:
-    """A copy of the model with weights of its own, whole in every process. Together."""
-    if model not in _structures:
-        return copy.deepcopy(model)
-    structure = _structures[model]
-    with whole(model):
-        weights = dict(model.named_parameters())
-        return _replaced(
-            structure,
-            {
-                empty: nn.Parameter(weights[name].detach().clone(), requires_grad=empty.requires_grad)
-                for name, empty in structure.named_parameters()
-            },
-        )
-
-
 def whole_tensor(tensor: Tensor) -> Tensor:
     """All of a tensor of which this process may hold a part. Together."""
-    return tensor.full_tensor() if is_part(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.full_tensor() if _is_part(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor] | None:
+    """All weights of a model that is spread, by name; None of one that holds them itself. Together."""
+    if model not in _sharded:
+        return None
+    owners = {name: id(weight) for name, weight in model.named_parameters(remove_duplicate=False)}
+    found: dict[int | str, Tensor] = {}
+    names = model.state_dict()
+    for name, part in names.items():
+        owner = owners.get(name, name)
+        if owner not in found:  # tied weights stay one tensor
+            found[owner] = whole_tensor(part).cpu()
+    return {name: found[owners.get(name, name)] for name in names}
 
 
 def part_of(value: Tensor, like: Tensor) -> Tensor:
     """The part of `value`, known to all processes, that belongs where `like` is."""
-    if not is_part(like):
+    if not _is_part(like):
         return value.to(like.device)
     from torch.distributed.tensor import distribute_tensor
 
     mesh: Any = like.device_mesh  # type: ignore[attr-defined]
-    placed: Tensor = distribute_tensor(value.to(like.device), mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
-    return placed
+    placements: Any = like.placements  # type: ignore[attr-defined]
+    return distribute_tensor(value.to(like.device), mesh, placements, src_data_rank=None)
 
 
-def is_part(tensor: Tensor) -> bool:
-    """Whether this process holds a part of the tensor only."""
+def _is_part(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
-
-
-def _units(model: nn.Module) -> list[Any]:
-    from torch.distributed.fsdp import FSDPModule
-
-    return [module for module in model.modules() if isinstance(module, FSDPModule)]
-
-
-def _empty(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
-
-
-def _replaced(model: nn.Module, parameters: dict[nn.Parameter, nn.Parameter]) -> nn.Module:
-    """A copy of a model with other parameters in the place of its own; tied ones stay tied."""
-    return copy.deepcopy(model, {id(old): new for old, new in parameters.items()})

@@ -7,10 +7,11 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from renshu.envs import Environment
-from renshu.errors import CheckpointError
+from renshu.errors import CheckpointError, OtherProcessFailed
 from renshu.evaluation import Result, evaluate, samples_log
 from renshu.pipeline.check import must_pass_record
 from renshu.pipeline.interrupt import Interrupt
@@ -25,17 +26,26 @@ from renshu.pipeline.trackers import Tracking
 from renshu.pipeline.watch import Watcher
 from renshu.report import build_report
 from renshu.train.checkpoint import latest
+from renshu.train.processes import ALONE, Processes
 
 
 def run_course(
-    prepared: Prepared, run: RunFolder, watcher: Watcher, began: float, saved: Saved | None = None
+    prepared: Prepared,
+    run: RunFolder,
+    watcher: Watcher,
+    began: float,
+    saved: Saved | None = None,
+    processes: Processes = ALONE,
 ) -> None:
     """Play all that is left of a run and let go of its folder. began: this start, by `perf_counter`.
 
     saved: the checkpoint to go on from. Whatever ends the run before its time, KeyboardInterrupt included,
     gets a note that says what is kept and how to go on.
     """
-    with standing(prepared, run, watcher, began, saved) as stand:
+    again = "renshu resume {run}"
+    if processes.size > 1:
+        again += f" --processes {processes.size}"
+    with standing(prepared, run, watcher, began, saved, again, processes) as stand:
         _play(stand, prepared, saved)
         _conclude(stand, prepared)
 
@@ -48,6 +58,7 @@ def standing(
     began: float,
     saved: Saved | None,
     again: str = "renshu resume {run}",
+    processes: Processes = ALONE,
 ) -> Iterator[Stand]:
     """Stand where a run begins, or where `saved` stood; at last let go of its folder. again: the command that
     goes on with one that was broken off.
@@ -59,10 +70,18 @@ def standing(
         watcher.noted("the run ends after this step; Ctrl-C again ends it at once")
 
     try:
-        tracking.start(prepared.recipe)
-        with Interrupt(told) as interrupt:
+        if processes.leads:
+            tracking.start(prepared.recipe)
+        with Interrupt(told, processes.any) as interrupt:
             stand = Stand(
-                prepared.recipe, prepared.environment, prepared.agent, run, tracking, interrupt, began
+                prepared.recipe,
+                prepared.environment,
+                prepared.agent,
+                run,
+                tracking,
+                interrupt,
+                began,
+                processes=processes,
             )
             if saved is None:
                 _begin(stand, prepared)
@@ -71,10 +90,13 @@ def standing(
             yield stand
     except BaseException as error:
         watcher.broken_off()
-        error.add_note(_what_is_kept(run, again.format(run=run.path)))
-        if not isinstance(error, KeyboardInterrupt):
+        cause = processes.cause(error)
+        cause.add_note(what_is_kept(run, again.format(run=run.path)))
+        if not isinstance(cause, KeyboardInterrupt | OtherProcessFailed):
             with contextlib.suppress(OSError):  # the disk may be full
-                run.write_json(FAILURE, {"error": f"{type(error).__name__}: {error}"})
+                run.write_json(FAILURE, {"error": f"{type(cause).__name__}: {cause}"})
+        if cause is not error:
+            raise cause from error
         raise
     finally:
         tracking.finish()
@@ -82,7 +104,7 @@ def standing(
 
 
 def _begin(stand: Stand, prepared: Prepared) -> None:
-    stand.recorder.notes(prepared.notes)
+    stand.processes.led(lambda: stand.recorder.notes(prepared.notes))
     for note in prepared.notes:
         stand.watcher.noted(note)
     stand.save()
@@ -115,7 +137,7 @@ def _supplied(stand: Stand, prepared: Prepared, stage: Stage, *, noted: bool) ->
     assert supply is not None
     if not noted:
         notes = [f"stage {stage.name}: {note}" for note in supply.notes]
-        stand.recorder.notes(notes, stage.name)
+        stand.processes.led(lambda: stand.recorder.notes(notes, stage.name))
         for note in notes:
             stand.watcher.noted(note)
     return supply
@@ -128,18 +150,25 @@ def _conclude(stand: Stand, prepared: Prepared) -> None:
     stand.agent.engine.refresh()  # the weights changed
     if kept in ends:  # greedy on the same weights: measuring again would tell the same
         log = stand.forget_evaluation("final")
-        measured = log.with_name(f"{kept.stage}.jsonl")
-        shutil.copyfile(measured, log)
-        if samples_log(measured).is_file():
-            shutil.copyfile(samples_log(measured), samples_log(log))
+        stand.processes.led(lambda: _copy_evaluation(log.with_name(f"{kept.stage}.jsonl"), log))
         stand.results["final"] = replace(stand.results[kept.stage], arm="final")
         stand.watcher.evaluated(_summary_of(stand, "final"))
     else:
         _measure(stand, "final", stand.environment)
+    stand.processes.led(lambda: _write_cases(stand, prepared))
+    write_summary(stand, prepared.name, [_summary_of(stand, arm) for arm in stand.results])
+
+
+def _copy_evaluation(measured: Path, log: Path) -> None:
+    shutil.copyfile(measured, log)
+    if samples_log(measured).is_file():
+        shutil.copyfile(samples_log(measured), samples_log(log))
+
+
+def _write_cases(stand: Stand, prepared: Prepared) -> None:
     cases = must_pass_record(stand.recipe, stand.environment, prepared.base)
     if cases is not None:
         stand.run.write_json("must_pass.json", cases)
-    write_summary(stand, prepared.name, [_summary_of(stand, arm) for arm in stand.results])
 
 
 def write_summary(stand: Stand, name: str, arms: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -154,9 +183,13 @@ def write_summary(stand: Stand, name: str, arms: Sequence[dict[str, Any]]) -> di
         "evaluation": {benchmark_name(stand.recipe): {"arms": list(arms)}},
         "tokens": stand.tokens,
     }
-    stand.run.write_json(SUMMARY, summary)
-    build_report(stand.run.path)
-    stand.tidy()
+
+    def write() -> None:
+        stand.run.write_json(SUMMARY, summary)
+        build_report(stand.run.path)
+        stand.tidy()
+
+    stand.processes.led(write)
     return summary
 
 
@@ -169,6 +202,7 @@ def _measure(stand: Stand, arm: str, environment: type[Environment]) -> None:
         stand.watcher.evaluating(arm, done, tasks)
         stand.interrupt.check()
 
+    log = stand.forget_evaluation(arm)
     stand.agent.engine.refresh()
     stand.results[arm] = evaluate(
         stand.agent.engine,
@@ -180,8 +214,9 @@ def _measure(stand: Stand, arm: str, environment: type[Environment]) -> None:
         at_once=settings.at_once,
         seed=stand.recipe.seed,
         tries=settings.samples,
-        log=stand.forget_evaluation(arm),
+        log=log if stand.processes.leads else None,
         progress=progress,
+        collect=stand.collect,
     )
     stand.watcher.evaluated(_summary_of(stand, arm))
 
@@ -191,7 +226,8 @@ def _summary_of(stand: Stand, arm: str) -> dict[str, Any]:
     return stand.results[arm].summary(base)
 
 
-def _what_is_kept(run: RunFolder, again: str) -> str:
+def what_is_kept(run: RunFolder, again: str) -> str:
+    """What a run that was broken off still has, and how it goes on. again: the command for it."""
     if (run.path / SUMMARY).is_file():
         return f"the run itself is complete; the report can be written again: renshu report {run.path}"
     place = place_of_latest(run)

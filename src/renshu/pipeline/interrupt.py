@@ -13,13 +13,14 @@ from typing import Self
 class Interrupt:
     """While open, the first Ctrl-C only sets `asked`, and the run ends at its next `check`.
 
-    A second one ends it at once. told: called at the first. Threads other than the main one, and programs
-    with a handler of their own, keep theirs.
+    A second one ends it at once. told: called at the first. agreed: whether any of several processes was
+    asked, so that all end at the same point. Threads other than the main one, and programs with a handler of
+    their own, keep theirs.
     """
 
-    def __init__(self, told: Callable[[], None]) -> None:
-        self.asked = False
-        self._told = told
+    def __init__(self, told: Callable[[], None], agreed: Callable[[bool], bool] = bool) -> None:
+        self._told, self._agreed = told, agreed
+        self._asked = False
         self._ours = False
 
     def __enter__(self) -> Self:
@@ -34,13 +35,18 @@ class Interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._ours = False
 
+    @property
+    def asked(self) -> bool:
+        return self._agreed(self._asked)
+
     def check(self) -> None:
         """Raises KeyboardInterrupt if the end was asked for."""
         if self.asked:
             raise KeyboardInterrupt
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.check()
-        self.asked = True
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
         with contextlib.suppress(RuntimeError):  # the signal came while something else was being printed
             self._told()

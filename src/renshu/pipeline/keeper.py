@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from renshu.models.load import LoadedModel, save
+from renshu.models.sharded import whole, whole_weights
 from renshu.train.checkpoint import WEIGHTS, atomic_folder, link, load_weights, save_weights
 from renshu.train.optimiser import trainable
+from renshu.train.processes import ALONE, Processes
 
 KEPT = "best.safetensors"  # the best weights so far, in a checkpoint
 
@@ -26,8 +28,8 @@ class Mark:
 class Keeper:
     """Keeps the best trainable weights on disk while training goes on."""
 
-    def __init__(self, loaded: LoadedModel, folder: Path) -> None:
-        self.loaded, self.folder = loaded, folder
+    def __init__(self, loaded: LoadedModel, folder: Path, processes: Processes = ALONE) -> None:
+        self.loaded, self.folder, self.processes = loaded, folder, processes
         self.best: Mark | None = None
         self.success = -1.0
 
@@ -37,7 +39,7 @@ class Keeper:
         if value < self.success:
             return False
         self.best, self.success = mark, value
-        save_weights(self.folder / "best", trainable(self.loaded.model))
+        save_weights(self.folder / "best", trainable(self.loaded.model), self.processes)
         return True
 
     def state(self) -> dict[str, Any]:
@@ -53,6 +55,9 @@ class Keeper:
         """Keep what was kept when `checkpoint` was written, whatever was kept since."""
         self.best = Mark(**state["best"]) if state["best"] else None
         self.success = state["success"]
+        self.processes.led(lambda: self._bring_back(checkpoint))
+
+    def _bring_back(self, checkpoint: Path) -> None:
         if self.best is None:
             shutil.rmtree(self.folder / "best", ignore_errors=True)
             return
@@ -63,6 +68,12 @@ class Keeper:
         """Put the best weights back in place, write them as a model of their own, and say which they are."""
         assert self.best is not None, "nothing was offered"
         load_weights(self.folder / "best", trainable(self.loaded.model))
-        with atomic_folder(self.folder / "final") as temporary:
-            save(self.loaded, temporary)
+        weights = whole_weights(self.loaded.model)
+
+        def write() -> None:
+            with atomic_folder(self.folder / "final") as temporary:
+                save(self.loaded, temporary, weights)
+
+        with whole(self.loaded.model):
+            self.processes.led(write)
         return self.best

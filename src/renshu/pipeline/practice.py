@@ -9,7 +9,7 @@ from renshu.algorithms.protocol import PracticeConfig
 from renshu.engines import Sampling
 from renshu.pipeline.recipe import Stage
 from renshu.pipeline.stand import Rounds, Stand
-from renshu.rollout import Limits, collect, collect_rounds
+from renshu.rollout import Limits, collect_rounds
 from renshu.seeding import generator, stable_hash
 from renshu.types import Group, Task
 
@@ -60,7 +60,7 @@ def _in_environment(stand: Stand, stage: Stage, config: PracticeConfig, further:
     def play(step: int, number: int) -> list[Group]:
         if not number:
             stand.agent.engine.refresh()
-        return collect(
+        return stand.collect(
             stand.agent.engine,
             stand.agent.chat,
             stand.environment,

@@ -62,3 +62,24 @@ def _longest(environment: type[Environment], chat: ChatFormat, tasks: Sequence[T
             )
         longest = max(longest, length)
     return longest
+
+
+def require_divisible(recipe: Recipe, processes: int) -> None:
+    """Raise ConfigError for what one process does, but several together cannot."""
+    if processes == 1:
+        return
+    if recipe.engine.kind == "vllm":
+        raise ConfigError(
+            f"engine.kind: vllm is told the weights of one process, and there are {processes}: leave out "
+            "--processes (the server may use many GPUs), or sample with engine.kind=native"
+        )
+    if recipe.parallel.kind != "fsdp":
+        return
+    if recipe.model.adapter is not None and recipe.model.adapter.kind == "qlora":
+        raise ConfigError("parallel.kind: fsdp cannot cut weights in four bits (qlora): set it to ddp")
+    for number, stage in enumerate(recipe.stages):
+        if stage.ppo is not None and stage.ppo.value.critic == "separate":
+            raise ConfigError(
+                f"stages.{number}.ppo.value.critic: separate is a second model, which parallel.kind: fsdp "
+                "does not cut: set it to head, or parallel.kind to ddp"
+            )

@@ -22,7 +22,7 @@ from renshu.pipeline.sources import source_record
 PACKAGES = ("renshu", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
 
 # What may differ between the two halves of a run: they say when, where and on what it was played.
-CIRCUMSTANCES = ("started", "base", "machine", "threads")
+CIRCUMSTANCES = ("started", "base", "machine", "threads", "processes")
 
 
 def provenance(recipe: Recipe, name: str, agent: Agent, base: Path) -> dict[str, Any]:
@@ -46,6 +46,10 @@ def provenance(recipe: Recipe, name: str, agent: Agent, base: Path) -> dict[str,
         **(source_record(recipe.env, base) if recipe.env is not None else {}),
     }
     return record | origin_record(recipe, base)
+
+
+def without_circumstances(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

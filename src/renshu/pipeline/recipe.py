@@ -170,6 +170,16 @@ class CheckpointSettings(StrictModel):
     keep: int = Field(2, ge=1)
 
 
+class ParallelSettings(StrictModel):
+    """How several processes keep the weights (`renshu train --processes`).
+
+    kind: `ddp`, each has all of them (data parallelism), or `fsdp`, each has a part of them, of their
+    gradients and of the moments (FSDP2). One process has all, whatever it says.
+    """
+
+    kind: Literal["ddp", "fsdp"] = "ddp"
+
+
 class CheckSettings(StrictModel):
     """What must hold for a run. must_pass: a file of cases that are played before and after training."""
 
@@ -190,6 +200,7 @@ class Recipe(StrictModel):
     stages: tuple[Stage, ...] = Field(min_length=1)
     eval: EvaluationSettings = EvaluationSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
+    parallel: ParallelSettings = ParallelSettings()
     checks: CheckSettings = CheckSettings()
     trackers: tuple[str, ...] = ()
     threads: int | None = Field(None, ge=1)

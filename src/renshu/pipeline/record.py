@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from renshu.chat import ChatFormat
@@ -20,8 +21,11 @@ class Recorder:
 
     def __init__(self, run: RunFolder, chat: ChatFormat) -> None:
         self.run, self.chat = run, chat
-        self.metrics = MetricsLog(run.file("metrics.jsonl"))
         self.computed = self.naive = 0
+
+    @cached_property
+    def metrics(self) -> MetricsLog:
+        return MetricsLog(self.run.file("metrics.jsonl"))
 
     def notes(self, texts: Sequence[str], stage: str = "") -> None:
         """Write what is to be known before the first step, of the run or a stage, into `findings.jsonl`."""

@@ -22,7 +22,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from renshu.errors import ConfigError
 from renshu.jsonl import append_rows, read_object
@@ -56,38 +56,51 @@ class RunFolder:
         No other process can create it again until `close`. Raises ConfigError.
         """
         run = cls(path)
+        run.begin(overwrite=overwrite)
+        return run
+
+    def begin(self, *, overwrite: bool = False) -> None:
+        """Make the folder, as `create` does."""
         try:
-            _require_free(run.path, overwrite)
-            run.path.mkdir(parents=True, exist_ok=True)
-            run._hold()
-            _require_free(run.path, overwrite)  # another process may have been faster
-            for entry in run.path.iterdir():
+            _require_free(self.path, overwrite)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._hold()
+            _require_free(self.path, overwrite)  # another process may have been faster
+            for entry in self.path.iterdir():
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
                 elif entry.name != LOCK:
                     entry.unlink()
         except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-            run.close()
+            self.close()
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"{path} cannot be written ({reason}): choose another place with out=…"
+                f"{self.path} cannot be written ({reason}): choose another place with out=…"
             ) from None
         except ConfigError:
-            run.close()
+            self.close()
             raise
-        return run
 
     @classmethod
     def reopen(cls, path: str | Path) -> RunFolder:
         """The folder of a run that was broken off, held as `create` does. Raises ConfigError."""
         run = cls(path)
-        if not is_run(path):
-            raise ConfigError(f"{path} holds no run: there is no {MARKS[0]} in it")
-        try:
-            run._hold()
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written ({error.strerror})") from None
+        run.hold()
         return run
+
+    def hold(self) -> None:
+        """Hold the folder, as `reopen` does."""
+        self.require()
+        try:
+            self._hold()
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written ({error.strerror})") from None
+
+    def require(self) -> Self:
+        """Raises ConfigError if there is no run."""
+        if not is_run(self.path):
+            raise ConfigError(f"{self.path} holds no run: there is no {MARKS[0]} in it")
+        return self
 
     @property
     def held(self) -> bool:

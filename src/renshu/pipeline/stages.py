@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from renshu.evaluation import evaluate
 from renshu.models.reference import Reference, base_of, cached, present, reference_of
+from renshu.models.sharded import whole
 from renshu.pipeline.keeper import Mark
 from renshu.pipeline.looks import Looks
 from renshu.pipeline.methods import Method, method_of
@@ -46,7 +48,7 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
             (stage.samples or stage.stop_when is not None) and snapshot.step % stand.recipe.eval.every == 0
         )
         success = look(stand, Mark(stage.name, snapshot.step)) if due else None
-        record = stand.recorder.step(stage, snapshot, success)
+        record = stand.processes.led(partial(stand.recorder.step, stage, snapshot, success))
         stand.watcher.stage_step(stage, replace(snapshot, metrics=record), success)
         reason = looks.verdict(success) if due else None
         if reason is None and snapshot.step < trainer.steps:
@@ -78,13 +80,16 @@ def begin(stand: Stand, stage: Stage, items: Sequence[Any]) -> tuple[Trainer[Any
     method = method_of(stand, stage, items)
     if start is not None and stage.ppo is not None and stage.ppo.value.inherit:
         load_critic(start, trainable(model, method.critic))
+    with whole(model):
+        reference = _reference(stand, stage, method)
     trainer = Trainer(
         model,
         method.algorithm,
         steps=method.steps,
         seed=stand.seed_of(stage),
-        reference=_reference(stand, stage, method),
+        reference=reference,
         critic=method.critic,
+        processes=stand.processes,
     )
     return trainer, method
 
@@ -103,6 +108,7 @@ def _reference(stand: Stand, stage: Stage, method: Method) -> Reference | None:
         model=loaded.model,
         temperature=algorithm.temperature,
         token_budget=algorithm.config.token_budget,
+        divided=stand.processes.divided,
     )
 
 
@@ -120,6 +126,7 @@ def look(stand: Stand, mark: Mark) -> float | None:
         max_tokens=settings.max_tokens,
         at_once=settings.at_once,
         seed=stand.recipe.seed,
+        collect=stand.collect,
     )
     stand.keeper.offer(mark, result.success)
     return result.success

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from renshu.envs import Environment
 from renshu.errors import CheckpointError
 from renshu.evaluation import Result, read_result, samples_log
+from renshu.models.sharded import whole
 from renshu.pipeline.agent import Agent
 from renshu.pipeline.interrupt import Interrupt
 from renshu.pipeline.keeper import Keeper
@@ -19,10 +20,12 @@ from renshu.pipeline.recipe import Recipe, Stage
 from renshu.pipeline.record import Recorder
 from renshu.pipeline.run_folder import RunFolder
 from renshu.pipeline.watch import Watcher
+from renshu.rollout import collect
 from renshu.seeding import stable_hash
 from renshu.train import Trainer, checkpoint
 from renshu.train.optimiser import trainable
-from renshu.types import Group
+from renshu.train.processes import ALONE, Processes
+from renshu.types import Group, Task
 
 Rounds = Callable[[int, int], list[Group]]  # a step, and a round of it → what was played
 
@@ -86,8 +89,9 @@ class Stand:
     """What all stages of a run share.
 
     began: when the run began, by `perf_counter`, had it never been broken off. rounds: where the agents play
-    that are no environment's, if so. played: `stages` of the summary. results: of the arms measured so far,
-    in order.
+    that are no environment's, if so. processes: those that play the run together; each has a stand, and what
+    one does all do, but only the first writes. played: `stages` of the summary. results: of the arms measured
+    so far, in order.
     """
 
     recipe: Recipe
@@ -98,13 +102,14 @@ class Stand:
     interrupt: Interrupt
     began: float
     rounds: Rounds | None = None
+    processes: Processes = ALONE
     keeper: Keeper = field(init=False)
     recorder: Recorder = field(init=False)
     played: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.keeper = Keeper(self.agent.loaded, self.checkpoints)
+        self.keeper = Keeper(self.agent.loaded, self.checkpoints, self.processes)
         self.recorder = Recorder(self.run, self.agent.chat)
 
     @property
@@ -124,9 +129,20 @@ class Stand:
         """Of rollouts, evaluations and training: computed, and with every copy."""
         stats = self.agent.engine.stats
         return {
-            "computed": stats.computed + self.recorder.computed,
-            "naive": stats.naive + self.recorder.naive,
+            "computed": int(self.processes.total(stats.computed)) + self.recorder.computed,
+            "naive": int(self.processes.total(stats.naive)) + self.recorder.naive,
         }
+
+    def collect(
+        self, engine: Any, chat: Any, make_env: Any, tasks: Sequence[Task], **settings: Any
+    ) -> list[Group]:
+        """`rollout.collect`: each process plays a share of the tasks, and knows of all what was played."""
+        with whole(self.agent.loaded.model):
+            return self.processes.divided(
+                tasks,
+                lambda own: collect(engine, chat, make_env, own, **settings),
+                key=lambda task: task.id,  # slots of a task that comes twice are counted on
+            )
 
     def save(self, going: Going | None = None) -> None:
         """Write a checkpoint, in the middle of a stage or between two."""
@@ -150,6 +166,7 @@ class Stand:
             state,
             files=self.keeper.files,
             keep=self.recipe.checkpoints.keep,
+            processes=self.processes,
         )
 
     def restore(self, saved: Saved) -> None:
@@ -167,7 +184,7 @@ class Stand:
         left = [stage.name for stage in self.recipe.stages if stage.name not in steps]
         if left:
             steps[left[0]] = saved.step
-        self.recorder.forget_after(steps)
+        self.processes.led(lambda: self.recorder.forget_after(steps))
         self.results = {arm: self._measured(arm) for arm in state["measured"]}
         if not saved.step:
             checkpoint.load_weights(saved.path, trainable(self.agent.loaded.model))
@@ -177,13 +194,17 @@ class Stand:
 
     def save_stage(self, name: str, trainer: Trainer[Any]) -> None:
         """Keep the weights with which a stage ended, those of its critic beside them."""
-        checkpoint.save_weights(self.after_stage(name), trainer.trained)
+        checkpoint.save_weights(self.after_stage(name), trainer.trained, self.processes)
 
     def forget_evaluation(self, arm: str) -> Path:
         """The file of an arm that is to be measured, without what an earlier process wrote."""
         log = self.run.evaluation(arm)
-        log.unlink(missing_ok=True)
-        samples_log(log).unlink(missing_ok=True)
+
+        def forget() -> None:
+            log.unlink(missing_ok=True)
+            samples_log(log).unlink(missing_ok=True)
+
+        self.processes.led(forget)
         return log
 
     def tidy(self) -> None:

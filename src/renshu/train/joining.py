@@ -15,10 +15,9 @@ import torch
 from torch import distributed
 
 from renshu.errors import ConfigError, OtherProcessFailed, TrainingError
+from renshu.train.launch import OURS
 from renshu.train.processes import ALONE, Processes, Replicated, Sharded
 
-SILENT = 75  # the exit code of a process that ends because another one failed, which has told why
-OURS = "RENSHU_LAUNCHER"  # set by Renshu's launcher, which tells what a killed process cannot
 PATIENCE = timedelta(hours=6)  # for the slowest process; one that is gone is noticed at once
 _FAILURE = "renshu/failure"
 _LOOK = 0.5  # seconds between two looks at it
@@ -50,6 +49,8 @@ def joined(kind: Kind = "ddp", device: str = "auto") -> Iterator[Processes]:
     for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         if os.environ.get(name, "").lower() == "true":
             raise ConfigError(f"{name} is not used: say in the recipe how weights are kept (parallel.kind)")
+    if OURS in os.environ:
+        threading.Thread(target=_end_with_launcher, daemon=True).start()
     distributed.init_process_group(_backend(device), timeout=PATIENCE)
     alarm = _Alarm(distributed.get_rank(), distributed.get_world_size())
     try:
@@ -131,8 +132,14 @@ class _Alarm:
                 failed = True
             if failed:
                 if not self._off.wait(_GRACE):
-                    os._exit(SILENT)
+                    os._exit(OtherProcessFailed.exit_code)
                 return
+
+
+def _end_with_launcher() -> None:
+    """The launcher writes nothing: its pipe ends when it does, however it was ended."""
+    os.read(0, 1)
+    os._exit(OtherProcessFailed.exit_code)
 
 
 def _is_lost_connection(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from renshu.errors import DataError, UnsupportedAttention
 from renshu.tree.logprobs import chosen_logprobs
 from renshu.tree.packing import Layout, padded_tokens
-from renshu.tree.support import refusal, supports_tree
+from renshu.tree.support import bare, refusal, supports_tree
 from renshu.tree.tiles import TreeAttention
 from renshu.tree.trie import Ints, TokenTree
 from renshu.types import Row
@@ -95,7 +95,7 @@ def _states_before_head(model: Any) -> Iterator[list[Tensor]]:
     if model is None:
         yield caught
         return
-    head = getattr(model, "module", model).get_output_embeddings()  # DistributedDataParallel
+    head = bare(model).get_output_embeddings()
     handle = head.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
     try:
         yield caught

@@ -28,7 +28,7 @@ def prepare(model: Any) -> bool:
     of the two rows it holds. A model that is stateful, passes unknown arguments to its attention or answers
     otherwise keeps its own; all later calls return the same verdict. Returns `supports_tree(model)`.
     """
-    base: Any = _base(model)
+    base = bare(model)
     if base not in _refusals:
         _refusals[base] = _try(base)
     elif _refusals[base] is None and base.config._attn_implementation != NAME:
@@ -45,14 +45,13 @@ def supports_tree(model: Any) -> bool:
 def refusal(model: Any) -> str | None:
     """Why the model takes no token trees, or None if it does."""
     prepare(model)
-    return _refusals[_base(model)]
+    return _refusals[bare(model)]
 
 
-def _base(model: Any) -> nn.Module:
+def bare(model: Any) -> Any:
     """The transformers model inside wrappers."""
     model = getattr(model, "module", model)  # DistributedDataParallel
-    base: nn.Module = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return base
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _try(model: Any) -> str | None:
