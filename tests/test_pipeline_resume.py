@@ -230,6 +230,14 @@ def test_a_second_ctrl_c_does_not_wait():
             interrupt.check()
 
 
+def test_several_processes_end_at_the_same_point():
+    asked = [False, True]  # by the other process, at two looks
+    with Interrupt(lambda: None, lambda own: own or asked.pop(0)) as interrupt:
+        interrupt.check()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()
+
+
 def test_a_handler_of_the_program_stays():
     heard = []
     before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
