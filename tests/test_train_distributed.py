@@ -117,8 +117,8 @@ def test_ctrl_c_goes_to_the_first_process(tmp_path: Path) -> None:
     """The launcher runs in a process of its own, which is told."""
     inner = (
         "import os, sys, time\\n"
-        "print(os.environ['RANK'], flush=True)\\n"
-        "try: time.sleep(60 if os.environ['RANK'] == '0' else 1)\\n"
+        "rank = os.environ['RANK']\\n"
+        "try: print(rank, flush=True), time.sleep(60 if rank == '0' else 1)\\n"
         "except KeyboardInterrupt: sys.exit(130)"
     )
     outer = (

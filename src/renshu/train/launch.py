@@ -15,6 +15,7 @@ from renshu.errors import OtherProcessFailed, TrainingError
 
 OURS = "RENSHU_LAUNCHER"  # set for processes started here: their standard input ends when this process does
 HOST = "127.0.0.1"
+INTERRUPTED = 130  # the exit code after Ctrl-C
 _LOOK = 0.1  # seconds between two looks at the processes
 _GRACE = {True: 2.0, False: 10.0}  # seconds for the others to end by themselves, if one was killed or not
 
@@ -30,25 +31,25 @@ def launch(command: Sequence[str], processes: int) -> int:
     asked = 0
     ends: float | None = None
     try:
-        while any(child.poll() is None for child in children):
+        while True:
             try:
-                failed = [child.returncode for child in children if child.returncode]
+                codes = [child.poll() for child in children]
+                failed = [code for code in codes if code]
                 if failed and ends is None:
                     ends = time.monotonic() + _GRACE[min(failed) < 0]
-                if ends is not None and time.monotonic() > ends:
+                if None not in codes or (ends is not None and time.monotonic() > ends):
                     break
                 time.sleep(_LOOK)
             except KeyboardInterrupt:
                 asked += 1
                 if asked > 1:
-                    break
+                    return INTERRUPTED
                 children[0].send_signal(signal.SIGINT)
-        codes = [child.poll() for child in children]
     finally:
         for child in children:
             child.kill()
             child.wait()
-    return 130 if asked > 1 else _outcome(codes)
+    return INTERRUPTED if -signal.SIGINT in codes else _outcome(codes)
 
 
 def _outcome(codes: Sequence[int | None]) -> int:
