@@ -1,6 +1,7 @@
 """A whole run with a tiny model: it learns, and the run folder says so in numbers."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,7 @@ def test_report_is_one_offline_page(run):
     page = (run / "report.html").read_text("utf-8")
     assert len(page) < 1_000_000
     assert "<script" not in page
-    assert "http" not in page
+    assert re.findall(r".*http.*", page) == ["  url: http://127.0.0.1:8000"]  # text of the settings: no link
     for text in (
         "Training paid",
         "100% of 12 held-out Bell tasks",
