@@ -67,8 +67,8 @@ def test_whitening_by_hand() -> None:
         pytest.approx([-1 / divisor, 1 / divisor]),
         pytest.approx([2 / divisor, -2 / divisor]),
     ]
-    equal = whitened([torch.tensor([0.1, 0.1]), torch.tensor([0.1 + 1e-9])])
-    assert torch.cat(equal).abs().max() < 1e-6
+    for rounding in ([0.1, 0.1, 0.1 + 1e-9], [1e-8, -1e-8, 3e-8], [100.0, 100.0, 100.00005]):
+        assert torch.cat(whitened([torch.tensor(rounding)])).tolist() == [0.0, 0.0, 0.0]
 
 
 def inputs(**options: Any) -> LossInputs:

@@ -74,12 +74,14 @@ def gae(rewards: Sequence[float], values: Sequence[float], *, gamma: float, gae_
 def whitened(parts: Sequence[Tensor]) -> list[Tensor]:
     """The parts with mean 0 and sample deviation 1 over all numbers in them (at least one).
 
-    As elsewhere 1e-4 is added to the deviation, and one that is only rounding divides nothing.
+    As elsewhere 1e-4 is added to the deviation. One that is only rounding, of rewards within 0..1 or of larger
+    numbers, yields zeros: Adam would make a full step of it, however small.
     """
     numbers = torch.cat(list(parts))
     deviation = numbers.std().item() if len(numbers) > 1 else 0.0
-    negligible = deviation <= NEGLIGIBLE * numbers.abs().max().item()
-    return [(part - numbers.mean()) / (1.0 if negligible else deviation + EPSILON) for part in parts]
+    if deviation <= NEGLIGIBLE * max(1.0, numbers.abs().max().item()):
+        return [torch.zeros_like(part) for part in parts]
+    return [(part - numbers.mean()) / (deviation + EPSILON) for part in parts]
 
 
 def _group(
