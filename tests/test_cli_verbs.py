@@ -75,7 +75,7 @@ def test_errors_are_sentences_with_exit_code_1(trained, recipe, call):
     assert "holds a run: pass --overwrite" in error
     code, _, error = call("train", "nonsense")
     assert code == 1
-    assert "neither a recipe file (*.yaml) nor built in (flights, flights-dpo, flights-hack, flights-kto, " in error
+    assert "neither a recipe file (*.yaml) nor built in (flights, flights-dpo, flights-hack, " in error
 
 
 def test_wrong_usage_is_exit_code_2(call):

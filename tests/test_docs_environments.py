@@ -15,7 +15,7 @@ def test_all_code_of_the_guide_runs_as_one_file(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
     assert (len(blocks), GUIDE.count("```") / 2) == (9, 10)  # one is commands
     (tmp_path / "storeroom.py").write_text("\n".join(blocks), encoding="utf-8")
-    for name in ("Storeroom", "Courier", "Stepwise", "Patient", "Desk"):  # what the code asserts is checked by loading it
+    for name in ("Storeroom", "Courier", "Stepwise", "Patient", "Desk"):  # loading checks what they assert
         assert check_env(load_environment(f"storeroom.py:{name}", tmp_path)) == []
 
 

@@ -74,8 +74,8 @@ def gae(rewards: Sequence[float], values: Sequence[float], *, gamma: float, gae_
 def whitened(parts: Sequence[Tensor]) -> list[Tensor]:
     """The parts with mean 0 and sample deviation 1 over all numbers in them (at least one).
 
-    As elsewhere 1e-4 is added to the deviation. One that is only rounding, of rewards within 0..1 or of larger
-    numbers, yields zeros: Adam would make a full step of it, however small.
+    As elsewhere 1e-4 is added to the deviation. One that is only rounding, of rewards within 0..1 or of
+    larger numbers, yields zeros: Adam would make a full step of it, however small.
     """
     numbers = torch.cat(list(parts))
     deviation = numbers.std().item() if len(numbers) > 1 else 0.0
