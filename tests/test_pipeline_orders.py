@@ -220,9 +220,7 @@ def test_what_a_stage_cannot_take_is_refused_before_training(first, model, tmp_p
     refused(DataError, "the file is empty", {"name": "a", "kto": {"data": "empty.jsonl"}})
 
 
-def test_a_stage_starts_from_what_a_run_kept_unless_its_adapter_is_another(
-    model, tmp_path
-):
+def test_a_stage_starts_from_what_a_run_kept_unless_its_adapter_is_another(model, tmp_path):
     settings = {"name": str(model), "adapter": {"rank": 2}}
     first = recipe_in(tmp_path / "a", model, [{**WARM_UP, "sft": {"demonstrations": 2}}])
     run = train(first)

@@ -30,9 +30,7 @@ def summary_so_far(folder: Path, metrics: Sequence[dict[str, Any]], failure: str
         "seed": recipe["seed"],
         "seconds": _total(metrics, *TIMES),
         "stages": [told for stage in recipe["stages"] if (told := _stage(stage, metrics)) is not None],
-        "evaluation": {str(recipe.get("env") or "posted").rpartition(":")[2]: {"arms": arms}}
-        if arms
-        else {},
+        "evaluation": {str(recipe.get("env") or "posted").rpartition(":")[2]: {"arms": arms}} if arms else {},
         "tokens": {name: int(_total(metrics, f"tokens_{name}")) for name in ("computed", "naive")},
         "unfinished": _standing(metrics) + (f" It ended with {failure}." if failure else ""),
     }
