@@ -257,7 +257,7 @@ def test_weights_that_cannot_be_sent_end_the_run_and_do_not_hang():
             began = time.monotonic()
             with pytest.raises(EngineError, match=reason):
                 engine.run([engine.open(PROMPT, seed=0).generate(Sampling(2))])
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
 
 
 def test_a_server_without_weight_transfer_is_told_how_to_start():
@@ -356,7 +356,7 @@ def test_a_server_that_dies_ends_every_turn_with_a_sentence(model):
             return f"{type(error).__name__}: {error}"
 
     errors = engine.run([caught(session) for session in engine.open(PROMPT, seed=0).fork(range(8))])
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
     assert sum("nobody listens there" in error for error in errors) >= 5
     assert sum("EngineError" in error and "does not answer" in error for error in errors) >= 2
     engine.refresh()
