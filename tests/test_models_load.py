@@ -142,6 +142,12 @@ def test_refusals_say_what_to_do(folder, tmp_path):
         locate("./nowhere")
     with pytest.raises(ModelError, match="neither config.json nor adapter_config.json"):
         locate(str(tmp_path))
+    (tmp_path / "run/checkpoints/final").mkdir(parents=True)
+    with pytest.raises(ModelError, match="it is a run; the model that it kept is .*/run/checkpoints/final$"):
+        locate(str(tmp_path / "run"))
+    (tmp_path / "trainable.safetensors").touch()
+    with pytest.raises(ModelError, match="the weights of a stage; .* `from: runs/x:stage`$"):
+        locate(str(tmp_path))
     with pytest.raises(ModelError, match="targets=\\['nonsense'\\]"):
         load(ModelSettings(name=str(folder), adapter={"targets": ["nonsense"]}))
     with pytest.raises(ModelError, match="model.device=warp"):

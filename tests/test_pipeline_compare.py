@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from renshu.errors import ConfigError
 from renshu.evaluation import Prices, Tries, wilson
@@ -255,6 +256,29 @@ def test_settings_difference_has_the_differing_keys_alone(copy, run):
         {"key": "provenance: torch", "values": {"a": record["torch"], "b": "1.0"}},
     ]
     assert settings_difference({"a": RunFolder(run)}) == []
+
+
+def test_settings_difference_folds_what_a_run_lacks(copy, run):
+    recipe = yaml.safe_load((copy / "recipe.resolved.yaml").read_text("utf-8"))
+    recipe["stages"][0] = {"name": "warm-up", "kto": {"steps": 40}}
+    recipe["stages"][1:] = []
+    (copy / "recipe.resolved.yaml").write_text(yaml.safe_dump(recipe), "utf-8")
+    found = {
+        row["key"]: row["values"] for row in settings_difference({"a": RunFolder(run), "b": RunFolder(copy)})
+    }
+    changed = {"demonstrations": 8, "epochs": 40, "learning_rate": 0.1}
+    assert found["stages.0.sft"] == {"a": changed, "b": None}
+    assert found["stages.0.kto"] == {"a": None, "b": {}}  # all as by default
+    practice = {"name": "practice", "grpo.steps": 1, "grpo.tasks_per_step": 2, "grpo.group": 2}
+    assert found["stages.1"] == {"a": {**practice, "sample.max_tokens": 6}, "b": None}
+    assert not [key for key in found if key.startswith(("stages.0.sft.", "stages.0.kto.", "stages.1."))]
+
+
+def test_a_run_whose_agents_ran_elsewhere_has_no_environment_of_its_own(copy, run):
+    change(copy / "recipe.resolved.yaml", "env: bell.py:Bell\n", "")
+    with pytest.raises(ConfigError, match="agents ran elsewhere does not say what to do: .*--env"):
+        compare_targets([str(copy), f"{copy}:base"])
+    assert len(told(compare_targets([str(copy), str(run)], tasks=2))) == 2
 
 
 def test_the_same_prompt_many_times(run):

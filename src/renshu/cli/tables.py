@@ -104,6 +104,8 @@ def _count(arm: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, dict):  # a section of settings that another run lacks
+        return ", ".join(f"{key}: {part}" for key, part in value.items()) or "defaults"
     return UNKNOWN if value is None else str(value)
 
 

@@ -119,13 +119,20 @@ def locate(name: str) -> str:
     path = Path(name).expanduser()
     if path.is_dir():
         if not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise ModelError(
-                f"{path} holds no model: there is neither config.json nor adapter_config.json in it"
-            )
+            raise ModelError(f"{path} holds no model: {_instead(path)}")
         return str(path)
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ModelError(f"{name}: no such folder")
     return name
+
+
+def _instead(path: Path) -> str:
+    """What a folder without a model holds, and how that is named."""
+    if (path / "checkpoints" / "final").is_dir():
+        return f"it is a run; the model that it kept is {path}/checkpoints/final"
+    if (path / "trainable.safetensors").is_file():
+        return "these are the weights of a stage; another one begins with them by `from: runs/x:stage`"
+    return "there is neither config.json nor adapter_config.json in it"
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

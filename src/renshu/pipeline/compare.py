@@ -114,9 +114,16 @@ def repeat_task(
 def settings_difference(runs: Mapping[str, RunFolder]) -> list[dict[str, Any]]:
     """The keys of recipe and provenance in which runs differ: `{"key": …, "values": {run: value}}`.
 
-    A value is None where the run has no such key. Raises DataError.
+    A value is None where the run has no such key. A stage, or an algorithm of one, that a run lacks is one
+    key, and its value what is not as by default. Raises DataError.
     """
     settings = {name: _flat(load_yaml(run.path / RECIPE)) for name, run in runs.items()}
+    sections = {name: {part for key in told for part in _sections(key)} for name, told in settings.items()}
+    for section in sorted(set[str]().union(*sections.values()) - set[str].intersection(*sections.values())):
+        for name, run in runs.items():
+            inner = [key for key in settings[name] if key.startswith(f"{section}.")]
+            if inner:
+                settings[name] = _folded(settings[name], section, inner, _chosen(run, section))
     for name, run in runs.items():
         settings[name] |= {
             f"provenance: {key}": value
@@ -163,10 +170,12 @@ def _bench(
 
 
 def _common_environment(arms: Sequence[Arm], count: int) -> tuple[str, Path]:
-    """Name and base of the runs' environment. Raises ConfigError if they differ in their tasks."""
-    runs = {arm.place: arm for arm in arms if arm.recipe is not None and arm.run is not None}
+    """Name and base of the environment of the runs that have one. Raises ConfigError if none has, or if they
+    differ in their tasks.
+    """
+    runs = {arm.place: arm for arm in arms if arm.recipe is not None and arm.recipe.env is not None}
     if not runs:
-        environment_for(arms[0].target, None)  # refuses: a model has no environment
+        environment_for(arms[0].target, None)  # refuses
     first, *others = map(_own_environment, runs.values())
     for place, other in zip(list(runs)[1:], others, strict=True):
         if _test_tasks(*other, count) != _test_tasks(*first, count):
@@ -259,6 +268,29 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     for key, part in inner:
         found |= _flat(part, f"{path}.{key}" if path else str(key))
     return found if inner else {path: value}
+
+
+def _sections(key: str) -> list[str]:
+    """Of stages: `stages.0.kto.steps` lies in `stages.0` and in `stages.0.kto`."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(2, len(parts))] if parts[0] == "stages" else []
+
+
+def _folded(told: dict[str, Any], section: str, inner: Sequence[str], value: Any) -> dict[str, Any]:
+    """A single key for a whole section, where the section began."""
+    return {
+        section if key == inner[0] else key: value if key == inner[0] else old
+        for key, old in told.items()
+        if key == inner[0] or key not in inner
+    }
+
+
+def _chosen(run: RunFolder, section: str) -> dict[str, Any]:
+    """What is not as by default in a section of the run's recipe, with dotted keys."""
+    flat = _flat(run.recipe.model_dump(mode="json", exclude_defaults=True, by_alias=True))
+    return {
+        key.removeprefix(f"{section}."): value for key, value in flat.items() if key.startswith(f"{section}.")
+    }
 
 
 def _shown(value: Any) -> str:

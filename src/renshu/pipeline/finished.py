@@ -67,8 +67,10 @@ def environment_for(target: Target | None, name: str | None) -> type[Environment
     """The environment called `name`, else the one of the run. Raises ConfigError if there is neither."""
     if name is not None:
         return load_environment(name)
-    if target is None or target.recipe is None:
+    if target is None or target.recipe is None or target.recipe.env is None:
+        agents = target is not None and target.recipe is not None
+        who = "a run whose agents ran elsewhere" if agents else "a model alone"
         raise ConfigError(
-            "a model alone does not say what to do: name an environment with --env, e.g. --env flights"
+            f"{who} does not say what to do: name an environment with --env, e.g. --env flights"
         )
     return load_environment(target.recipe.environment, target.base)

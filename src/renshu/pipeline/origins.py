@@ -88,6 +88,7 @@ def stored(recipe: Recipe, stage: Stage, base: Path) -> Origin | None:
     found = find_origin(name, base)
     if found is None:
         raise ConfigError(f"{key}: {_nothing(recipe, stage, base)}")
+    _require_stage(found, key)
     if not found.trajectories:
         where = found.path / FOLDER if found.is_run else found.path
         raise ConfigError(f"{key}: {where}{f'/{found.stage}' if found.stage else ''} has no trajectories")
@@ -116,6 +117,7 @@ def require_start(recipe: Recipe, stage: Stage, agent: Agent, base: Path) -> Non
     origin = find_origin(stage.start, base)
     assert folder is not None
     assert origin is not None
+    _require_stage(origin, key)
     try:
         require_fit(folder, trainable(agent.loaded.model))
     except CheckpointError as error:
@@ -130,6 +132,15 @@ def require_start(recipe: Recipe, stage: Stage, agent: Agent, base: Path) -> Non
         raise ConfigError(
             f"{key}: its adapter is of another model ({run.recipe.model.name}, not {recipe.model.name})"
         )
+
+
+def _require_stage(origin: Origin, key: str) -> None:
+    """Raise ConfigError if the run has no stage of that name."""
+    if not origin.is_run or origin.stage is None:
+        return
+    names = [stage.name for stage in RunFolder(origin.path).recipe.stages]
+    if origin.stage not in names:
+        raise ConfigError(f"{key}: {origin.path} has no stage {origin.stage}; it has {', '.join(names)}")
 
 
 def _require_critic(recipe: Recipe, stage: Stage, base: Path) -> None:
