@@ -148,6 +148,7 @@ def test_a_single_answer_has_z_0_of_0_and_says_so() -> None:
     metrics, findings = trainer.step(0, [labelled((1, 2), (3,), True)])
     assert metrics["kl"] == 0.0
     assert metrics["rewards_chosen"] != 0.0
+    assert math.isnan(metrics["logps_rejected"])  # there is none: unknown, not zero
     assert metrics["loss"] == pytest.approx(1 - 1 / (1 + math.exp(-metrics["rewards_chosen"])))
     assert [finding.text for finding in findings] == [kto.ALONE]
 
@@ -176,6 +177,8 @@ def test_thumbs_of_groups() -> None:
     credit = kto.practice(KtoConfig(threshold=0.5)).credit(groups)
     assert credit.labels == (True, False, True)
     assert credit.metrics["left_out_forked"] == 1
+    assert credit.warnings == ()
+    assert kto.practice(KtoConfig(threshold=1.0)).credit(groups).warnings == (kto.UNLEARNS,)
 
 
 @pytest.mark.parametrize(

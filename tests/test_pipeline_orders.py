@@ -199,7 +199,8 @@ def test_what_a_stage_cannot_take_is_refused_before_training(first, model, tmp_p
         {**thumbs, "kto": {"trajectories": "earlier:warm-up"}},
     )
     refused(ConfigError, "from: gone: neither an earlier stage", {**WARM_UP, "from": "gone"})
-    refused(CheckpointError, "from: earlier:gone: .* is incomplete", {**WARM_UP, "from": "earlier:gone"})
+    for gone in ({**WARM_UP, "from": "earlier:gone"}, {**thumbs, "kto": {"trajectories": "earlier:gone"}}):
+        refused(ConfigError, r": earlier:gone: .*earlier has no stage gone; it has warm-up, prefer", gone)
     refused(
         CheckpointError,
         "from: earlier: .* is of another model or adapter",
@@ -213,7 +214,7 @@ def test_what_a_stage_cannot_take_is_refused_before_training(first, model, tmp_p
     )
     refused(
         DataError,
-        "nothing to learn from: trajectories left out .tied: 4",
+        "nothing to learn from: groups left out, as their rewards differ too little: 4",
         {"name": "a", "dpo": {"trajectories": "earlier:practice", "margin": 9.0}},
     )
     (recipe.parent / "empty.jsonl").write_text("")

@@ -80,7 +80,10 @@ def test_rows_are_what_succeeded_or_earned_enough_each_once(supply):
 
 
 def test_pairs_are_the_best_and_the_worst_of_a_group_or_all_that_differ(supply):
-    left_out = ["trajectories left out (unscored: 1, tied: 3)"]
+    left_out = [
+        "trajectories left out (unscored: 1)",
+        "groups left out, as their rewards differ too little: 3",
+    ]
     assert supply("dpo") == ([("b", "c")], left_out)
     assert supply("dpo", pairs="all") == ([("b", "bb"), ("b", "c"), ("bb", "c")], left_out)
     assert supply("dpo", pairs="all", margin=0.5) == ([("b", "c")], left_out)
@@ -104,7 +107,8 @@ def test_what_is_too_long_is_cut_and_sides_that_are_equal_then_are_dropped(suppl
     assert short == (
         [("b", "c"), ("b", "c")],
         [
-            "trajectories left out (unscored: 1, tied: 3)",
+            "trajectories left out (unscored: 1)",
+            "groups left out, as their rewards differ too little: 3",
             "left out (equal: 1)",
             "rows cut at their end: 4",
         ],

@@ -32,6 +32,10 @@ from renshu.algorithms.protocol import (
 from renshu.types import Group, Labelled, Row
 
 ALONE = "one answer in a batch: there is no other to estimate z_0 with, so it is taken to be 0"
+UNLEARNS = (
+    "no rollout of this step has a thumb up: it only unlearns what the model says now; show more in a "
+    "warm-up, or take easier tasks"
+)
 BALANCED = (1.0, 4 / 3)  # λ_D·n_D / (λ_U·n_U), arXiv:2402.01306, eq. 8
 
 
@@ -91,7 +95,8 @@ def _learning_by(config: KtoConfig, credit: Callable[[BatchT], Credit]) -> Algor
 def credit_of_groups(groups: Sequence[Group], config: KtoConfig) -> Credit:
     made = labelled_of(groups, threshold=config.threshold)
     found = credit(made.items, config)
-    return replace(found, metrics={**made.metrics, **found.metrics})
+    warned = (UNLEARNS,) if found.labels and not any(found.labels) else ()
+    return replace(found, metrics={**made.metrics, **found.metrics}, warnings=(*found.warnings, *warned))
 
 
 def credit(answers: Sequence[Labelled], config: KtoConfig) -> Credit:

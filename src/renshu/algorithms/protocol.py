@@ -9,6 +9,7 @@ say about its rows; `loss` is a pure function of tensors that returns a *sum*; t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Self, TypeVar
@@ -125,7 +126,7 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean in the making: sums of micro-batches are added, then divided."""
+    """A mean in the making: sums of micro-batches are added, then divided. Of nothing it is unknown: NaN."""
 
     sum: float
     count: float
@@ -140,7 +141,7 @@ class Mean:
 
     @property
     def value(self) -> float:
-        return self.sum / self.count if self.count else 0.0
+        return self.sum / self.count if self.count else math.nan
 
 
 @dataclass(frozen=True)

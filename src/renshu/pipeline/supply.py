@@ -201,8 +201,11 @@ def _lines(config: PreferenceConfig, lines: int, set_aside: Mapping[str, int]) -
 
 
 def _left_out(counts: Mapping[str, int]) -> list[str]:
-    some = {reason: count for reason, count in counts.items() if count}
-    return [f"trajectories left out ({reasons(some)})"] if some else []
+    some = {reason: count for reason, count in counts.items() if count and reason != "tied"}
+    notes = [f"trajectories left out ({reasons(some)})"] if some else []
+    if tied := counts.get("tied"):
+        notes.append(f"groups left out, as their rewards differ too little: {tied}")
+    return notes
 
 
 def _kept(stage: Stage, kept: Kept[Any], notes: Sequence[str]) -> Supply:

@@ -13,7 +13,7 @@ class Tally:
     """Sums and means over the passes and updates of a step."""
 
     def __init__(self) -> None:
-        self.means: dict[str, Mean] = {"loss": Mean(0.0, 0)}
+        self.means: dict[str, Mean] = {}
         self.sums: dict[str, float] = {"tokens_computed": 0, "tokens_naive": 0, "bad_updates": 0}
         self.largest_gap = 0.0
 
@@ -39,5 +39,6 @@ class Tally:
         self.largest_gap = max(self.largest_gap, gap.max().item())
 
     def metrics(self) -> dict[str, float]:
-        found = {name: mean.value for name, mean in self.means.items()} | self.sums
+        """`loss` is 0 where no update was made: a loss over nothing."""
+        found = {"loss": 0.0} | {name: mean.value for name, mean in self.means.items()} | self.sums
         return found | ({"sampler_gap_max": self.largest_gap} if "sampler_gap" in found else {})
