@@ -161,6 +161,8 @@ def test_a_rollout_that_sampled_nothing_is_no_row() -> None:
         ({"group": 1, "baseline": "rloo"}, "GRPO needs group >= 2"),
         ({"tasks_per_step": 6, "minibatches": 4}, "possible: 1, 2, 3, 6"),
         ({"loss": "cispo", "delta": 2.0}, "cispo has no clip_low or delta"),
+        ({"delta": 1.1}, "delta: 1.1 is within 1 + clip_high (1.2)"),
+        ({"delta": 1.25, "clip_high": 0.28}, "within 1 + clip_high (1.28)"),
         ({"correct_kl": True}, "does nothing without beta"),
         ({"loss": "ppo"}, "loss: Input should be 'grpo', 'dr_grpo', 'dapo', 'bnpo' or 'cispo'"),
         ({"lr": 1e-3}, "unknown key 'lr'"),

@@ -50,6 +50,12 @@ def test_what_is_no_json_is_refused_in_two_words(text):
         parse_json(text)
 
 
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"a": true, "c": 1, "a": false}}]'])
+def test_a_key_twice_is_named(text):
+    with pytest.raises(ValueError, match=r"^the key 'a' twice in an object$"):
+        parse_json(text)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

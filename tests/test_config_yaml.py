@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from renshu.config import StrictModel, apply_overrides, apply_preset, load_yaml
 from renshu.errors import ConfigError
@@ -102,6 +103,16 @@ def test_wrong_types_are_refused(data: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Inner(**data)  # type: ignore[arg-type]
     assert message in str(caught.value)
+
+
+def test_a_list_whose_entry_is_wrong_is_not_called_too_short_as_well() -> None:
+    class Several(StrictModel):
+        inner: tuple[Inner, ...] = Field(min_length=1)
+
+    with pytest.raises(ConfigError, match=r"^r: inner\.0: unknown key 'epoch'[^\n]*$"):
+        Several.from_dict({"inner": [{"epoch": 1}]}, source="r")
+    with pytest.raises(ConfigError, match=r"^r: inner: Tuple should have at least 1 item[^\n]*$"):
+        Several.from_dict({"inner": []}, source="r")
 
 
 def test_missing_values_are_named() -> None:

@@ -1,8 +1,10 @@
 """Tokens as text, and which episodes are shown."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from renshu.pipeline.recipe import Stage
 from renshu.pipeline.record import best_and_worst, pieces
 from renshu.types import Group, Scored, Stop, Task, Trajectory, Unscored
 from tiny_models import byte_tokenizer
@@ -41,3 +43,18 @@ def test_best_and_worst():
     assert best_and_worst(Group(Task("t"), (unknown, low, high))) == [high, low]
     assert best_and_worst(Group(Task("t"), (high, unknown))) == [high]
     assert best_and_worst(Group(Task("t"), (unknown, unknown))) == [unknown]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "within"),
+    [
+        ("grpo", {}, True),
+        ("grpo", {"baseline": "none"}, False),
+        ("dpo", {}, True),
+        ("kto", {}, False),
+        ("ppo", {}, False),
+    ],
+)
+def test_where_rollouts_are_compared(algorithm, settings, within):
+    """Elsewhere a group of equal rewards is trained on, and is counted so."""
+    assert Stage(name="a", **{algorithm: settings}).within_groups is within

@@ -163,6 +163,8 @@ JUDGE = Unscored("judge_failed: part 'kind': TimeoutError")
 )
 def test_e27_the_true_cause_is_reported(group, reason):
     assert why_untrained(group) == reason
+    alone = None if any(isinstance(t.score, Scored) for t in group.trajectories) else reason
+    assert why_untrained(group, compared=False) == alone  # PPO, KTO
 
 
 def test_metrics_by_hand():

@@ -81,9 +81,16 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 
 def describe(error: ValidationError, source: str) -> str:
-    """The text of a ConfigError: one line a problem, `source: path.of.key: what is wrong`."""
+    """The text of a ConfigError: one line a problem, `source: path.of.key: what is wrong`.
+
+    A list whose entries are wrong is called too short as well, as if it had none of them: that is left out.
+    """
     lines = []
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    wrong = {problem["loc"][:end] for problem in problems for end in range(len(problem["loc"]))}
+    for problem in problems:
+        if problem["type"] == "too_short" and problem["loc"] in wrong:
+            continue
         path = ".".join(str(part) for part in problem["loc"])
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] not in ("value_error", "missing"):

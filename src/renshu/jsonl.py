@@ -85,11 +85,29 @@ def user_lines(path: Path) -> list[str]:
 
 
 def parse_json(text: str) -> Any:
-    """Strict JSON: without NaN, and without numbers too large for a float. Raises ValueError("not JSON")."""
+    """Strict JSON: without NaN, without numbers too large for a float, and no key twice.
+
+    Raises ValueError("not JSON"), or one that says which key is there twice.
+    """
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique)
+    except _TwiceError:
+        raise
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
+
+
+class _TwiceError(ValueError):
+    """A key that an object has twice: nobody knows which value is meant."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _TwiceError(f"the key {key[:40]!r} twice in an object")
+        result[key] = value
+    return result
 
 
 def _finite(text: str) -> float:

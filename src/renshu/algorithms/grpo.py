@@ -77,6 +77,11 @@ class GrpoConfig(ClippedConfig):
             raise ValueError("loss: cispo has no clip_low or delta: only clip_high caps its ratio")
         if self.correction == "none" and (self.correction_level != "token" or self.correction_cap != CAP):
             raise ValueError("correction_level and correction_cap do nothing with correction: none")
+        if self.delta is not None and self.delta <= 1 + self.ratio_bound:
+            raise ValueError(
+                f"delta: {self.delta} is within 1 + clip_high ({1 + self.ratio_bound:g}), so it would clip "
+                "where the advantage is positive, too: take a larger one"
+            )
         if self.correct_kl and not self.beta:
             raise ValueError("correct_kl: true does nothing without beta > 0")
         return self

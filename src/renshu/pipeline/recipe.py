@@ -140,6 +140,11 @@ class Stage(StrictModel):
         beta: float = getattr(self.config, "beta", 0.0)
         return beta > 0 and not getattr(self.config, "reference_free", False)
 
+    @property
+    def within_groups(self) -> bool:
+        """Whether it compares rollouts of a task, so that a group whose rewards are equal teaches nothing."""
+        return self.algorithm == "dpo" or getattr(self.config, "baseline", "none") != "none"
+
 
 class EvaluationSettings(StrictModel):
     """How arms are compared: greedily, on the same held-out tasks.

@@ -39,7 +39,10 @@ class Recorder:
         if stage.samples:
             groups: Sequence[Group] = snapshot.batch
             trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-            record |= {**rollout_metrics(groups), "sequences": dict(tool_sequences(trajectories))}
+            record |= {
+                **rollout_metrics(groups, compared=stage.within_groups),
+                "sequences": dict(tool_sequences(trajectories)),
+            }
             record["abandoned_tools"] = abandoned_tools()  # a timeout cannot end their threads
             self._trajectories(stage, snapshot.step, groups)
         record |= snapshot.metrics

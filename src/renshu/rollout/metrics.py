@@ -11,13 +11,16 @@ from renshu.rewards import cause_of
 from renshu.types import Group, Scored, Stop, Trajectory, Unscored, row_of
 
 
-def why_untrained(group: Group) -> str | None:
+def why_untrained(group: Group, *, compared: bool = True) -> str | None:
     """Why a group teaches nothing, or None if it does.
 
+    compared: rollouts learn from each other; else each that is scored teaches by itself.
     `missing_logprobs`, `equal_rewards`, `single_rollout`, or the most frequent cause of its unscored rollouts
     (`judge_failed`, `infrastructure`, …) if fewer than two are scored.
     """
     scored = [t for t in group.trajectories if isinstance(t.score, Scored)]
+    if not compared and scored:
+        return None
     if len(scored) < 2:
         causes = Counter(cause_of(t.score) for t in group.trajectories if isinstance(t.score, Unscored))
         return causes.most_common(1)[0][0] if causes else "single_rollout"
@@ -26,15 +29,18 @@ def why_untrained(group: Group) -> str | None:
     return None if spread(_rewards(group)) else "equal_rewards"
 
 
-def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Numbers of one step by name. A mean over nothing is left out rather than called zero."""
+def rollout_metrics(groups: Sequence[Group], *, compared: bool = True) -> dict[str, float]:
+    """Numbers of one step by name. A mean over nothing is left out rather than called zero.
+
+    compared: see `why_untrained`.
+    """
     trajectories = [t for group in groups for t in group.trajectories]
     if not trajectories:
         return {}
     scores = [t.score for t in trajectories]
     scored = [score for score in scores if isinstance(score, Scored)]
     causes = Counter(cause_of(score) for score in scores if isinstance(score, Unscored))
-    verdicts = Counter(why_untrained(group) for group in groups)
+    verdicts = Counter(why_untrained(group, compared=compared) for group in groups)
     return {
         "rollouts": len(trajectories),
         "unscored": len(trajectories) - len(scored),
