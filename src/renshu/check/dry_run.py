@@ -89,6 +89,8 @@ def check_dry_run(run: DryRun, tools: bool) -> Iterator[Finding]:
     """What the numbers say about the practice that would follow. tools: whether there are any."""
     metrics = run.metrics
     where = f"dry run of {run.tasks} × {run.group} episodes"
+    if not run.first:
+        where += ", without the stages before it"
     silent = 1.0 - metrics.get("groups/spread", 0.0)
     weight: Any = None if run.first else "note"
     if silent == 1.0:

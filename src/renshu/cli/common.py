@@ -58,4 +58,5 @@ def quiet() -> None:
     logging.disable_progress_bar()
     getLogger("bitsandbytes").setLevel("ERROR")  # peft imports it; it advises other packages for CPUs
     warnings.filterwarnings("ignore", module="transformers")
-    warnings.filterwarnings("ignore", module="peft")
+    for library in ("accelerate", "peft"):
+        warnings.filterwarnings("ignore", module=library)

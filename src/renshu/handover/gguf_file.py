@@ -7,8 +7,10 @@ llama.cpp rotates them: neighbours, where transformers rotates halves.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -178,12 +180,13 @@ def read_back(path: Path, like: Any) -> Any:
     from transformers import AutoModelForCausalLM, GgufConfig
 
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            str(path.parent),
-            gguf_file=path.name,
-            config=like.config,
-            quantization_config=GgufConfig(dequantize=True),
-            dtype=torch.float32,
-        )
+        with redirect_stderr(StringIO()):  # a bar that nothing else turns off
+            return AutoModelForCausalLM.from_pretrained(
+                str(path.parent),
+                gguf_file=path.name,
+                config=like.config,
+                quantization_config=GgufConfig(dequantize=True),
+                dtype=torch.float32,
+            )
     except Exception as error:  # whatever another library says of the file
         raise ModelError(f"{path} cannot be read back: {error}") from error
