@@ -36,14 +36,14 @@ def evaluate(
     from rich.console import Console
 
     from renshu.cli.common import quiet
-    from renshu.cli.show import TerminalWatcher, describe_arm
+    from renshu.cli.show import ProgressWatcher, describe_arm
     from renshu.pipeline.endpoints import Access
     from renshu.pipeline.measure import measure
 
     quiet()
     refuse_without_api([target], api_key_env, api_at_once, keep)
     access = Access.of([target], api_key_env or (), api_at_once, keep)
-    watcher = TerminalWatcher(Console(stderr=True, quiet=as_json))
+    watcher = ProgressWatcher(Console(stderr=True, quiet=as_json))
     arm = measure(
         target,
         env=env,

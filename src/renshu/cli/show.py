@@ -57,6 +57,13 @@ class TerminalWatcher(Watcher):
         self.console.print(describe_arm(arm), highlight=False)
 
 
+class ProgressWatcher(TerminalWatcher):
+    """How far a measurement is; what it found is told by whoever asked for it."""
+
+    def evaluated(self, arm: Mapping[str, Any]) -> None:
+        self.status.stop()
+
+
 def tell_result(run: Path, *, as_json: bool) -> None:
     """Print how a run ended: its verdict, or for machines its summary."""
     from renshu.report import tokens_sentence, verdict
