@@ -256,6 +256,7 @@ def test_settings_difference_has_the_differing_keys_alone(copy, run):
         {"key": "provenance: torch", "values": {"a": record["torch"], "b": "1.0"}},
     ]
     assert settings_difference({"a": RunFolder(run)}) == []
+    assert settings_difference({}) == []
 
 
 def test_settings_difference_folds_what_a_run_lacks(copy, run):

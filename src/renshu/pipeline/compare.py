@@ -118,8 +118,9 @@ def settings_difference(runs: Mapping[str, RunFolder]) -> list[dict[str, Any]]:
     key, and its value what is not as by default. Raises DataError.
     """
     settings = {name: _flat(load_yaml(run.path / RECIPE)) for name, run in runs.items()}
-    sections = {name: {part for key in told for part in _sections(key)} for name, told in settings.items()}
-    for section in sorted(set[str]().union(*sections.values()) - set[str].intersection(*sections.values())):
+    sections = [{part for key in told for part in _sections(key)} for told in settings.values()]
+    anywhere = set[str]().union(*sections)
+    for section in sorted(anywhere - anywhere.intersection(*sections)):
         for name, run in runs.items():
             inner = [key for key in settings[name] if key.startswith(f"{section}.")]
             if inner:
