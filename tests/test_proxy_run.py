@@ -99,7 +99,7 @@ def test_what_was_kept_is_used_like_that_of_any_run(finished, call):
     )
     assert find_target(str(run)).recipe.env is None
     code, _, error = call("eval", run)
-    assert (code, "env is missing" in error) == (1, True)
+    assert (code, "name an environment with --env" in error) == (1, True)
     code, _, error = call("resume", run)
     assert (code, "is complete" in error) == (1, True)
     code, _, error = call("pack", run)
