@@ -112,7 +112,9 @@ def test_a_silent_server_is_given_up_in_time():
 
 
 def test_nobody_there_is_noticed_and_then_nobody_waits_any_longer():
-    errors, _ = ask("http://127.0.0.1:9/v1", times=8, patience=Patience(at_once=1, connecting=0.1, pause=0.01))
+    errors, _ = ask(
+        "http://127.0.0.1:9/v1", times=8, patience=Patience(at_once=1, connecting=0.1, pause=0.01)
+    )
     assert [type(error) for error in errors] == [InfrastructureError] * 5 + [EngineError] * 3
     assert "http://127.0.0.1:9/v1: nobody listens there" in str(errors[0])
     assert "requests in a row were given up. Look after the server" in str(errors[7])

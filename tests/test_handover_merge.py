@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 import renshu
 from renshu.cli import main
@@ -45,7 +46,7 @@ def test_the_merged_model_replies_as_with_the_adapter(place, monkeypatch, capsys
     assert ended.value.code in (0, None)
     told = capsys.readouterr().out
     assert re.fullmatch(
-        rf"{place / 'whole'}: a whole model; log-probs as with the adapter, to \de-0[6-9] nats\n", told
+        rf"{place / 'whole'}: a whole model; log-probs as trained, to \de-0[6-9] nats\n", told
     )
     assert not has_adapter(load(ModelSettings(name=str(place / "whole"))).model)
     assert renshu.load_agent(place / "whole").reply(asked, max_tokens=12) == said
@@ -58,6 +59,22 @@ def test_a_run_without_adapter_needs_no_merging(place):
     with pytest.raises(ConfigError, match="has no adapter: .* is a whole model already"):
         merge_run(run, place / "other")
     assert not (place / "other").exists()
+
+
+def test_a_run_without_adapter_becomes_a_file_of_another_form(place):
+    """Judged by what training changed: here almost all, so that half the bits are enough."""
+    run = trained(place, "whole-run")
+    wide = merge_run(run, place / "wide-gguf", to="gguf")
+    narrow = merge_run(run, place / "narrow-gguf", to="gguf", dtype="float16")
+    assert wide.gap < 1e-5 < narrow.gap < 1e-2
+    model = renshu.load_agent(run).agent.loaded.model
+    for written in (wide, narrow):
+        again = gguf_file.read_back(written.folder / "model.gguf", model)
+        ids = torch.tensor([[1, 5, 9, 2, 7]])
+        gap = (again(input_ids=ids).logits - model(input_ids=ids).logits).abs().max().item()
+        assert gap < (1e-4 if written is wide else 0.05)
+    with pytest.raises(ConfigError, match="is no run: what its training changed is not known"):
+        merge_run(run / "checkpoints/final", place / "no", to="gguf")
 
 
 def merged(place, run, out, capsys, monkeypatch, *options):
@@ -76,7 +93,7 @@ def test_a_four_bit_run_becomes_a_modelfile_with_the_same_greedy_answers(place, 
     assert quantised.layers(agent.agent.loaded.model)
     code, told = merged(place, run, "ollama", capsys, monkeypatch, "--to", "ollama")
     assert code == 0, told
-    assert re.search(r"log-probs as with the adapter, to \de-0[6-9] nats", told)
+    assert re.search(r"log-probs as trained, to \de-0[6-9] nats", told)
     assert sorted(path.name for path in (place / "ollama").iterdir()) == [
         "Modelfile",
         "complete.json",

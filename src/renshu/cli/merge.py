@@ -25,6 +25,6 @@ def merge(
 
     quiet()
     written = merge_run(run, out, to=to, dtype=dtype)
-    print(f"{written.folder}: a whole model; log-probs as with the adapter, to {written.gap:.1g} nats")
+    print(f"{written.folder}: a whole model; log-probs as trained, to {written.gap:.1g} nats")
     if written.note:
         print(f"Note: {written.note}.")

@@ -19,9 +19,9 @@ from renshu.handover.ollama import FIXED, Dialogues, modelfile
 from renshu.models import ModelSettings
 from renshu.models.adapters import has_adapter
 from renshu.models.load import LoadedModel, load, save
-from renshu.models.merge import logprobs_on, merge, require_same
+from renshu.models.merge import logprobs_on, merge, require_same, unmerged
 from renshu.pipeline.agent import Agent, build_agent
-from renshu.pipeline.finished import environment_for, find_target
+from renshu.pipeline.finished import Target, environment_for, find_target
 from renshu.places import require_writable
 from renshu.train.checkpoint import atomic_folder
 from renshu.types import Message
@@ -39,7 +39,7 @@ NOT_ALONE = (
 class Written:
     """A folder with a merged model.
 
-    gap: nats by which its log-probs differ on average from those of the model with its adapter, as trained.
+    gap: nats by which its log-probs differ on average from those of the model as trained.
     note: what whoever uses it must know, or None.
     """
 
@@ -66,12 +66,12 @@ class Seen:
 
 
 def merge_run(run: str | Path, out: str | Path, *, to: Form = "hf", dtype: FileType = "float32") -> Written:
-    """Write the kept model of `run`, its adapter merged, into the new folder `out`.
+    """Write the kept model of `run`, its adapter merged if it has one, into the new folder `out`.
 
     to: `hf`, a folder as transformers reads it; `gguf`, with one file for llama.cpp; `ollama`, with a
     Modelfile beside that. dtype: of the weights written. What was written is read back, and must have the
-    same log-probs, ids and template. Raises ConfigError if `out` exists or the run has no adapter, ModelError
-    if merging would lose what was trained, or if the model cannot be said in that form.
+    same log-probs, ids and template. Raises ConfigError if `out` exists, or if there is nothing to merge or to
+    write anew, ModelError if what was trained would be lost, or if the model cannot be said in that form.
     """
     out = Path(out)
     if out.exists():
@@ -82,15 +82,20 @@ def merge_run(run: str | Path, out: str | Path, *, to: Form = "hf", dtype: FileT
     found = find_target(str(run))
     agent = build_agent(_plain(found.model), found.base, found.weights)
     model = agent.loaded.model
-    if not has_adapter(model):
+    adapted = has_adapter(model)
+    if to == "hf" and not adapted:
         raise ConfigError(f"{run} has no adapter: {found.model.name} is a whole model already")
+    if found.recipe is None and not adapted:
+        raise ConfigError(
+            f"{run} is no run: what its training changed is not known, so no type can be judged"
+        )
     if to != "hf":
-        gguf_file.require_exportable(model.get_base_model())
+        gguf_file.require_exportable(model.get_base_model() if adapted else model)
     seen = _seen(None if found.recipe and found.recipe.env is None else environment_for(found, None))
     spoken = _spoken(agent, seen) if to != "hf" else None
     commands = _modelfile(agent, seen, spoken) if spoken and to == "ollama" else None
     probes = seen.openings(agent.chat)
-    merged = merge(model, probes)
+    merged = merge(model, probes) if adapted else unmerged(model, _untrained(found), probes)
     with atomic_folder(out) as folder:
         if spoken is None:
             again = _write_folder(folder, replace(agent.loaded, model=merged.model), agent.chat, dtype)
@@ -103,6 +108,11 @@ def merge_run(run: str | Path, out: str | Path, *, to: Form = "hf", dtype: FileT
         require_same(written, merged.merged, merged.without)
     note = NOT_ALONE if commands is None and not template_suffices(agent.chat, seen) else None
     return Written(out, (written - merged.loaded).abs().mean().item(), note)
+
+
+def _untrained(found: Target) -> Any:
+    assert found.recipe is not None
+    return load(_plain(found.recipe.model)).model
 
 
 def _plain(settings: ModelSettings) -> ModelSettings:

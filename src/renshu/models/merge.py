@@ -23,8 +23,8 @@ NOTHING = 1e-5  # nats a token: below, the adapter has no effect that could get 
 class Merged:
     """The plain model in float32, and what it says about probes.
 
-    merged, without, loaded: log-probs (tokens, vocabulary) of the merged model, of the model with its adapter
-    off, both in float32, and of the model as it was loaded, with its adapter.
+    merged, without, loaded: log-probs (tokens, vocabulary) of the merged model, of the model before it was
+    trained, both in float32, and of the model as it was loaded.
     """
 
     model: Any
@@ -61,6 +61,13 @@ def merge(model: Any, probes: Sequence[Sequence[int]]) -> Merged:
     return Merged(whole, after, without, loaded)
 
 
+def unmerged(model: Any, before: Any, probes: Sequence[Sequence[int]]) -> Merged:
+    """What `merge` gives, of a model without an adapter. before: the model that it was trained from."""
+    loaded = logprobs_on(model, probes)
+    model = model.float()
+    return Merged(model, logprobs_on(model, probes), logprobs_on(before.float(), probes), loaded)
+
+
 def _dequantised(model: Any) -> Any:
     """The adapter of a model in four bits on float32 weights of the same values."""
     from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
@@ -75,17 +82,17 @@ def _dequantised(model: Any) -> Any:
 
 
 def require_same(merged: Tensor, before: Tensor, without: Tensor) -> None:
-    """Raise ModelError if merging lost more than a tenth of what the adapter changes.
+    """Raise ModelError if merging, or writing in another type, lost more than a tenth of what was trained.
 
-    merged, before, without: (tokens, vocabulary) log-probs of the merged model, of the model with its adapter
-    and with the adapter off.
+    merged, before, without: (tokens, vocabulary) log-probs of the model as it was written, as it was trained
+    and before it was trained (with its adapter off).
     """
     effect = (before - without).abs().mean().item()
     gap = (merged - before).abs().mean().item()
     if not gap <= max(LOST * effect, NOTHING):
         raise ModelError(
             f"merging would lose what was trained: log-probs move by {gap:.2g} nats on average, "
-            f"the adapter moves them by {effect:.2g}; merge in a wider type: --dtype float32"
+            f"training moved them by {effect:.2g}; merge in a wider type: --dtype float32"
         )
 
 
