@@ -91,7 +91,7 @@ def test_rounding_the_delta_away_is_refused(base, monkeypatch):
 def test_a_tenth_of_the_effect_may_get_lost(gap, refused):
     without, before = torch.zeros(4, 8), torch.full((4, 8), 0.1)
     if refused:
-        with pytest.raises(ModelError, match="by 0.011 nats on average, the adapter moves them by 0.1"):
+        with pytest.raises(ModelError, match="by 0.011 nats on average, training moved them by 0.1"):
             require_same(before + gap, before, without)
     else:
         require_same(before + gap, before, without)

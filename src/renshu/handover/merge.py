@@ -70,8 +70,8 @@ def merge_run(run: str | Path, out: str | Path, *, to: Form = "hf", dtype: FileT
 
     to: `hf`, a folder as transformers reads it; `gguf`, with one file for llama.cpp; `ollama`, with a
     Modelfile beside that. dtype: of the weights written. What was written is read back, and must have the
-    same log-probs, ids and template. Raises ConfigError if `out` exists, or if there is nothing to merge or to
-    write anew, ModelError if what was trained would be lost, or if the model cannot be said in that form.
+    same log-probs, ids and template. Raises ConfigError if `out` exists, or if there is nothing to merge or
+    to write anew, ModelError if what was trained would be lost, or if the model cannot be said in that form.
     """
     out = Path(out)
     if out.exists():
