@@ -36,6 +36,7 @@ prove: setup
 	$(BIN)/python bench/seeds.py flights --seeds 0 1 2
 	$(BIN)/python bench/seeds.py repairs --seeds 0 1 2
 	$(BIN)/python bench/methods.py
+	OMP_NUM_THREADS=1 $(BIN)/python bench/pair_step.py
 	$(BIN)/python bench/engine_divergence.py
 	$(BIN)/python bench/kill_resume.py --kills 20
 	$(BIN)/python bench/proxy_agent.py

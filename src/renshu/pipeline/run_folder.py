@@ -62,10 +62,10 @@ class RunFolder:
     def begin(self, *, overwrite: bool = False) -> None:
         """Make the folder, as `create` does."""
         try:
-            _require_free(self.path, overwrite)
+            require_free(self.path, overwrite)
             self.path.mkdir(parents=True, exist_ok=True)
             self._hold()
-            _require_free(self.path, overwrite)  # another process may have been faster
+            require_free(self.path, overwrite)  # another process may have been faster
             for entry in self.path.iterdir():
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
@@ -188,7 +188,7 @@ class RunFolder:
         return read_object(self.path / name)
 
 
-def _require_free(path: Path, overwrite: bool) -> None:
+def require_free(path: Path, overwrite: bool) -> None:
     """Raises ConfigError if something else is at `path`, or a run that must not be overwritten."""
     if not path.exists() or (path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())):
         return

@@ -11,7 +11,7 @@ from renshu.pipeline.preflight import require_divisible
 from renshu.pipeline.prepare import Prepared, prepare
 from renshu.pipeline.provenance import provenance, without_circumstances
 from renshu.pipeline.recipe import Recipe, dump_recipe
-from renshu.pipeline.run_folder import PROVENANCE, RECIPE, RunFolder
+from renshu.pipeline.run_folder import PROVENANCE, RECIPE, RunFolder, require_free
 from renshu.pipeline.watch import Watcher
 from renshu.train.checkpoint import check_space
 from renshu.train.optimiser import trainable
@@ -37,6 +37,7 @@ def train_recipe(
     """
     began = time.perf_counter()
     require_divisible(recipe, processes.size)
+    require_free(out_folder(recipe, name), overwrite)
     prepared = prepare(recipe, name=name, base=base)
     return play(prepared, overwrite=overwrite, watcher=watcher, began=began, processes=processes)
 
