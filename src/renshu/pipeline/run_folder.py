@@ -20,7 +20,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -62,21 +63,17 @@ class RunFolder:
     def begin(self, *, overwrite: bool = False) -> None:
         """Make the folder, as `create` does."""
         try:
-            require_free(self.path, overwrite)
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._hold()
-            require_free(self.path, overwrite)  # another process may have been faster
-            for entry in self.path.iterdir():
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                elif entry.name != LOCK:
-                    entry.unlink()
-        except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-            self.close()
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                f"{self.path} cannot be written ({reason}): choose another place with out=…"
-            ) from None
+            require_free(self.path, overwrite=overwrite)
+            with _writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._hold()
+            require_free(self.path, overwrite=overwrite)  # another process may have been faster
+            with _writing(self.path):
+                for entry in self.path.iterdir():
+                    if entry.is_dir() and not entry.is_symlink():
+                        shutil.rmtree(entry)
+                    elif entry.name != LOCK:
+                        entry.unlink()
         except ConfigError:
             self.close()
             raise
@@ -188,11 +185,22 @@ class RunFolder:
         return read_object(self.path / name)
 
 
-def require_free(path: Path, overwrite: bool) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turns what the disk says into a ConfigError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be written ({reason}): choose another place with out=…") from None
+
+
+def require_free(path: Path, *, overwrite: bool) -> None:
     """Raises ConfigError if something else is at `path`, or a run that must not be overwritten."""
-    if not path.exists() or (path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())):
-        return
-    is_run = path.is_dir() and any((path / mark).is_file() for mark in MARKS)
+    with _writing(path):
+        if not path.exists() or (path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())):
+            return
+        is_run = path.is_dir() and any((path / mark).is_file() for mark in MARKS)
     if not (is_run and overwrite):
         hint = "pass --overwrite, or choose another place" if is_run else "choose another place"
         raise ConfigError(f"{path} exists{' and holds a run' if is_run else ''}: {hint} with out=…")

@@ -37,7 +37,7 @@ def train_recipe(
     """
     began = time.perf_counter()
     require_divisible(recipe, processes.size)
-    require_free(out_folder(recipe, name), overwrite)
+    require_free(out_folder(recipe, name), overwrite=overwrite)
     prepared = prepare(recipe, name=name, base=base)
     return play(prepared, overwrite=overwrite, watcher=watcher, began=began, processes=processes)
 
