@@ -156,6 +156,17 @@ def test_what_no_retry_heals_ends_it_at_once_and_shows_no_key(status, error, adv
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_no_redirect_is_followed(status):
+    with listening(lambda *_: said("mine now")) as other:
+        there = {"location": f"{other.url}/v1?key={KEY}"}
+        with listening(script((status, {}, there))) as server:
+            (problem,), _ = ask(server.url, key=KEY)
+        assert isinstance(problem, ConfigError)
+        assert f"({status}) to {other.url}/v1?key=***: give the address itself" in str(problem)
+        assert other.asked == []
+
+
 def test_a_refusal_concerns_all_at_first_and_one_dialogue_later():
     bad = (400, {"error": {"message": "tools[0] is not valid", "param": "tools"}})
     with listening(script(bad)) as server:

@@ -178,6 +178,9 @@ class Endpoint:
             raise _Problem(f"an answer that cannot be read: {self._clean(str(error))}") from None
 
     def _refusal(self, status: int, response: Any) -> Exception:
+        if response.has_redirect_location:  # not followed: the key is for this host alone
+            there = self._clean(response.headers["location"])
+            return ConfigError(f"{self.url} sends requests on ({status}) to {there}: give the address itself")
         code, param, text = _told(response.content)
         text = self._clean(text) or "no reason given"
         if status in HOPELESS or code == QUOTA:
