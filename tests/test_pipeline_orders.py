@@ -229,16 +229,16 @@ def test_a_stage_starts_from_what_a_run_kept_unless_its_adapter_is_another(model
     still = {**stage, "name": "again", "sft": {"demonstrations": 2, **STILL}}
     again = train(write_recipe(first.parent, model, stages=[still], model=settings, out=str(tmp_path / "b")))
     assert same(run / "checkpoints/best", again / "checkpoints/stages/again")
-    other = write_recipe(
-        first.parent, model, stages=[stage], model={**settings, "adapter": {"rank": 2, "alpha": 3}}
-    )
+    wider = {**settings, "adapter": {"rank": 2, "alpha": 3}}
+    other = write_recipe(first.parent, model, stages=[stage], model=wider, out=str(tmp_path / "c"))
     with pytest.raises(ConfigError, match="its adapter has other settings"):
         train(other)
     changed = shutil.copytree(model, tmp_path / "other")
     tensors = load_file(changed / "model.safetensors")
     tensors["model.norm.weight"] *= 2
     save_file(tensors, changed / "model.safetensors", metadata={"format": "pt"})
-    other = write_recipe(first.parent, model, stages=[stage], model={**settings, "name": str(changed)})
+    moved = {**settings, "name": str(changed)}
+    other = write_recipe(first.parent, model, stages=[stage], model=moved, out=str(tmp_path / "c"))
     with pytest.raises(ConfigError, match="its adapter is of another model"):
         train(other)
 

@@ -106,3 +106,32 @@ def test_checkpoints_to_keep_need_room(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="1000000001 checkpoints need about"):
         train_recipe(wide, name="bell", base=tmp_path / "a")
     assert not (tmp_path / "a" / "run-bell-3").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "dpo"])
+def test_a_stage_that_mostly_had_nothing_to_learn_from_says_so(tmp_path: Path, algorithm: str) -> None:
+    model = save_tiny_model(tmp_path / "model", template=qwen_template())
+    stages = [
+        {
+            "name": "practice",
+            algorithm: {"steps": 3, "tasks_per_step": 1, "group": 2},
+            "sample": {"max_tokens": 2},
+        }
+    ]
+    evaluation = {"tasks": 2, "dev_tasks": 2, "every": 9, "max_tokens": 2, "compare": []}
+    recipe = read_recipe(str(write_recipe(tmp_path, model, stages=stages, eval=evaluation)))
+    source = (tmp_path / "bell.py").read_text()
+    (tmp_path / "bell.py").write_text(source.replace("return float(self.solved(trajectory))", "return 1.0"))
+    heard = []
+
+    class Ear(Watcher):
+        def noted(self, text: str) -> None:
+            heard.append(text)
+
+    run = train_recipe(recipe, name="bell", base=tmp_path, watcher=Ear())
+    last = lines(run / "findings.jsonl")[-1]
+    assert (last["name"], last["stage"], last["step"]) == ("idle", "practice", 3)
+    assert last["text"].startswith(
+        "3 of 3 steps of practice had nothing to learn from, and changed no weight"
+    )
+    assert heard[-1] == last["text"]

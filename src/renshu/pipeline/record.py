@@ -65,6 +65,20 @@ class Recorder:
             lambda row: (row["stage"], row["step"]) == (stage, step), {"dev_success": dev_success}
         )
 
+    def stage_ends(self, stage: Stage) -> str | None:
+        """Write a finding, and return its text, if most steps of a stage had nothing to learn from."""
+        steps = [row for row in self.metrics.read() if row["stage"] == stage.name]
+        idle = sum("gradient_norm" not in row for row in steps)  # no update was made
+        if 2 * idle <= len(steps):
+            return None
+        text = (
+            f"{idle} of {len(steps)} steps of {stage.name} had nothing to learn from, and changed no weight: "
+            "rollouts must differ in reward or success; warm up first, or make the tasks easier"
+        )
+        row = {"stage": stage.name, "step": len(steps), "name": "idle", "text": text}
+        self.run.append_lines("findings.jsonl", [row])
+        return text
+
     def forget_after(self, steps: Mapping[str, int]) -> None:
         """Remove what was written about later steps. steps: how many count, by stage; of others none do."""
 

@@ -60,6 +60,8 @@ def play_stage(stand: Stand, stage: Stage, items: Sequence[Any], saved: Saved | 
 
     reason = run_loop(trainer, method.source, [observe], start=last)
     stand.watcher.stage_ends(stage, reason)
+    if (idle := stand.processes.led(partial(stand.recorder.stage_ends, stage))) is not None:
+        stand.watcher.noted(idle)
     seconds = time.perf_counter() - began
     stand.played.append(
         {"name": stage.name, "algorithm": stage.algorithm, "steps": last, "seconds": round(seconds, 3)}
