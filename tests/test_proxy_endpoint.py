@@ -5,93 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
 
-import httpx2
 import pytest
 
-from renshu.algorithms import PracticeConfig
-from renshu.engines import Sampling
-from renshu.proxy.app import Proxy, application
-from renshu.proxy.episode import Episode, Rules
-from renshu.proxy.register import Over, Register
+from proxy_house import HELLO, House, error
+from renshu.proxy.register import Over
 from renshu.rollout import Limits
-from renshu.serve.http import BODY
-from renshu.serve.worker import Worker
 from renshu.types import Scored, Stop, Unscored
-from rollout_kit import CHAT, call_text, text_of, trained_text
+from rollout_kit import call_text, text_of, trained_text
 from serve_kit import CALLED, WEATHER, Steps, events
-
-HELLO = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
-CHECK = list  # never asks for the end
-
-
-class House:
-    """A proxy whose main thread is the test."""
-
-    def __init__(
-        self, engine: Steps, *, patience: float = 60.0, limits: Limits | None = None, **sampling: Any
-    ):
-        self.evaluated: list[Episode] = []
-        sample = {"max_tokens": 200, "temperature": 0.7, **sampling}
-        self.rules = Rules(Sampling(**sample, stop_ids=CHAT.stop_ids), limits or Limits())
-        greedy = Rules(Sampling(100, temperature=0.0, stop_ids=CHAT.stop_ids))
-        self.register = Register(
-            CHAT, engine, greedy, seed=1, patience=patience, evaluated=self.evaluated.append
-        )
-        self.worker = Worker(engine)
-        self.begin_stage()
-
-    def begin_stage(self, step: int = 0, **config: Any) -> None:
-        settings = PracticeConfig(
-            **{"steps": 9, "tasks_per_step": 2, "group": 2, "learning_rate": 1e-3, **config}
-        )
-        self.register.begin_stage("practice", settings, self.rules, step)
-
-    def play(self, work: Any) -> Any:
-        async def go() -> Any:
-            app = application(Proxy("tiny", self.register, self.worker))
-            transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-            async with (
-                app.router.lifespan_context(app),
-                httpx2.AsyncClient(
-                    transport=transport, base_url="http://127.0.0.1:8700", timeout=60
-                ) as client,
-            ):
-                return await work(Client(client))
-
-        return asyncio.run(go())
-
-    async def gathered(self) -> list[Any]:
-        return await asyncio.to_thread(self.register.gather, CHECK)
-
-
-class Client:
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self.http = http
-
-    async def post(self, path: str, body: Any = None) -> httpx2.Response:
-        return await self.http.post(path, json={} if body is None else body)
-
-    async def begin(self, task: str = "t", split: str = "train") -> str:
-        answer = await self.post("/episodes", {"task": task, "split": split})
-        assert answer.status_code == 201, answer.text
-        return answer.json()["id"]
-
-    async def ask(self, episode: str, **body: Any) -> httpx2.Response:
-        return await self.post(f"/episodes/{episode}/v1/chat/completions", {**HELLO, **body})
-
-    async def reward(self, episode: str, reward: float | None, **body: Any) -> httpx2.Response:
-        return await self.post(f"/episodes/{episode}/reward", {"reward": reward, **body})
-
-    async def whole(self, task: str, reward: float | None, split: str = "train", **body: Any) -> None:
-        episode = await self.begin(task, split)
-        await self.ask(episode)
-        assert (await self.reward(episode, reward, **body)).status_code == 200
-
-
-def error(answer: httpx2.Response) -> str:
-    return answer.json()["error"]["message"]
 
 
 def test_turns_with_tools_are_one_path_with_the_very_tokens():
@@ -268,91 +190,6 @@ def test_turns_and_seconds_of_the_recipe_hold():
     assert "its 0.2 seconds are over" in seconds
     assert [group.trajectories[0].stop for group in groups] == [Stop.TURNS, Stop.TIMEOUT]
     assert groups[1].trajectories[0].score.reason.startswith("no_tokens: ")
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status", "text"),
-    [
-        ("/episodes", {}, 400, "task"),
-        ("/episodes", {"task": ""}, 400, "task"),
-        ("/episodes", {"task": 7}, 400, "task"),
-        ("/episodes", {"task": "t", "split": "training"}, 400, "split"),
-        ("/episodes", {"task": "t", "name": "x"}, 400, "name"),
-        ("/episodes", b"{", 400, "not JSON"),
-        ("/episodes", b'{"task": "' + b"a" * BODY + b'"}', 413, "larger than 8 MiB"),
-        ("/episodes/nobody/reward", {"reward": 1.0}, 404, "there is no episode 'nobody'"),
-        ("/episodes/nobody/v1/chat/completions", HELLO, 404, "there is no episode"),
-        ("/v1/chat/completions", HELLO, 404, "begin one with POST /episodes"),
-        ("/train", {"update": 0}, 400, "update"),
-        ("/finish", {"now": True}, 400, "now"),
-    ],
-)
-def test_what_is_not_understood_is_refused(path, body, status, text):
-    house = House(Steps(lambda prompt: "ok"))
-
-    async def work(client):
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await client.http.post(path, content=data, headers={"content-type": "application/json"})
-
-    answer = house.play(work)
-    assert answer.status_code == status
-    assert text in error(answer)
-
-
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        ({"n": 2}, "n: one answer a request"),
-        ({"top_logprobs": 3}, "top_logprobs is not supported"),
-        ({"response_format": {"type": "json_object"}}, "only text"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty is not supported"),
-        ({"messages": []}, "at least one message"),
-        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "the model's context has 1000 tokens"),
-        ({"max_tokens": 0}, "max_tokens"),
-    ],
-)
-def test_requests_are_refused_as_in_serving_and_not_recorded(body, text):
-    house = House(Steps(lambda prompt: "ok", context=1000))
-
-    async def work(client):
-        episode = await client.begin()
-        refused = await client.ask(episode, **body)
-        unscored = await client.reward(episode, 1.0)
-        return refused, unscored.json()
-
-    refused, unscored = house.play(work)
-    assert refused.status_code == 400
-    assert text in error(refused)
-    assert unscored["scored"] is False
-    assert unscored["reason"].startswith("no_tokens: ")
-
-
-@pytest.mark.parametrize(
-    ("body", "split", "status", "text"),
-    [
-        (b'{"reward": NaN}', "train", 400, "not JSON"),
-        (b'{"reward": 1e999}', "train", 400, "not a finite number"),
-        (b'{"reward": "1"}', "train", 400, "reward"),
-        (b'{"reward": true}', "train", 400, "reward"),
-        (b'{"reward": 1, "success": 1}', "train", 400, "success"),
-        (b'{"reward": 1}', "test", 400, "say true or false"),
-        (b'{"success": true}', "test", 200, ""),
-        (b'{"reward": null}', "dev", 200, ""),
-    ],
-)
-def test_rewards_are_read_strictly(body, split, status, text):
-    house = House(Steps(lambda prompt: "ok"))
-
-    async def work(client):
-        episode = await client.begin("t", split)
-        await client.ask(episode)
-        return await client.http.post(
-            f"/episodes/{episode}/reward", content=body, headers={"content-type": "application/json"}
-        )
-
-    answer = house.play(work)
-    assert answer.status_code == status
-    assert not text or text in error(answer)
 
 
 def test_an_episode_ends_once():

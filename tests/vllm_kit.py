@@ -17,9 +17,13 @@ import torch
 from torch import Tensor
 
 from api_kit import Listener, listening
+from engine_models import tiny
 from renshu.engines import Sampling
 from renshu.engines.native import NativeEngine
-from renshu.models.adapters import load_adapter
+from renshu.engines.settings import EngineSettings
+from renshu.engines.vllm import VllmEngine
+from renshu.models.adapters import add_adapter, load_adapter
+from renshu.models.settings import AdapterSettings
 
 KEYS = {
     *(
@@ -192,3 +196,43 @@ class FakeVllm:
 def serving(fake: FakeVllm) -> Iterator[Listener]:
     with listening(fake) as server:
         yield server
+
+
+PROMPT = [5, 6, 7, 8, 9]
+
+
+def adapted(**settings):
+    """A model with an adapter that changes what it says."""
+    torch.manual_seed(1)
+    model = add_adapter(tiny(), AdapterSettings(rank=2, **settings)).eval()
+    scramble(model)
+    return model
+
+
+def scramble(model, scale=0.3):
+    """New weights for whatever is trained."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * scale)
+
+
+def connect(server, model, wire=None, **settings):
+    options = {"kind": "vllm", "url": server.url, "seconds": 10, **settings}
+    return VllmEngine(model, EngineSettings(**options), transport=wire)
+
+
+def fake(**options):
+    return FakeVllm(tiny(), **options)
+
+
+def turns(engine, sampling, seeds=(1, 2, 3)):
+    """Two turns of each of a group that shares its prompt, with a tool's answer between."""
+
+    async def episode(session):
+        first = await session.generate(sampling)
+        session.extend([11, 12])
+        return first, await session.generate(sampling)
+
+    group = engine.open(PROMPT, seed=0).fork(seeds)
+    return engine.run([episode(session) for session in group])
