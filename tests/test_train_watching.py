@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -78,3 +81,16 @@ def test_line_separators_and_half_characters_in_names_come_back(tmp_path: Path) 
     assert log.read() == records
     log.keep(lambda record: True)
     assert log.read() == records
+
+
+def test_work_goes_on_where_nobody_reads_any_longer(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    work = (
+        "import sys, pathlib; from renshu.train.progress import Terminal; terminal = Terminal()\n"
+        "for _ in range(3): terminal.print('step')\n"
+        "print('another library', file=sys.stderr); pathlib.Path(sys.argv[1]).write_text('done')"
+    )
+    ended = subprocess.run([sys.executable, "-c", work, str(tmp_path / "result")], stderr=write)
+    os.close(write)
+    assert (ended.returncode, (tmp_path / "result").read_text()) == (0, "done")

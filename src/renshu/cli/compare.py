@@ -71,7 +71,6 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Compare arms on the same held-out tasks: intervals, paired tests, pass^k, tokens and cost."""
-    from rich.console import Console
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher
@@ -79,6 +78,7 @@ def compare(
     from renshu.pipeline.compare import compare_targets, repeat_task
     from renshu.pipeline.endpoints import Access
     from renshu.places import require_writable
+    from renshu.train.progress import Terminal
 
     quiet()
     refuse_without_api(targets, api_key_env, api_at_once, keep)
@@ -86,7 +86,7 @@ def compare(
         "env": env,
         "max_tokens": max_tokens,
         "access": Access.of(targets, api_key_env or (), api_at_once, keep or _keep_in(targets)),
-        "watcher": TerminalWatcher(Console(stderr=True, quiet=as_json)),
+        "watcher": TerminalWatcher(Terminal(quiet=as_json)),
     }
     prices = {"--price-in": price_in, "--price-out": price_out, "--price-hour": price_hour}
     own = dict(map(_price, price or ()))

@@ -33,17 +33,17 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Measure a model greedily on held-out tasks: success with its 95 % interval."""
-    from rich.console import Console
 
     from renshu.cli.common import quiet
     from renshu.cli.show import ProgressWatcher, describe_arm
     from renshu.pipeline.endpoints import Access
     from renshu.pipeline.measure import measure
+    from renshu.train.progress import Terminal
 
     quiet()
     refuse_without_api([target], api_key_env, api_at_once, keep)
     access = Access.of([target], api_key_env or (), api_at_once, keep)
-    watcher = ProgressWatcher(Console(stderr=True, quiet=as_json))
+    watcher = ProgressWatcher(Terminal(quiet=as_json))
     arm = measure(
         target,
         env=env,

@@ -26,12 +26,12 @@ def proxy(
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json at the end.")] = False,
 ) -> None:
     """Train agents of any framework through an OpenAI endpoint that records what they sample."""
-    from rich.console import Console
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher, tell_result
     from renshu.pipeline.recipe import find_recipe, read_recipe, recipe_name
     from renshu.proxy.start import run_proxy
+    from renshu.train.progress import Terminal
 
     quiet()
     settings = read_recipe(recipe, overrides or (), preset=preset)
@@ -43,6 +43,6 @@ def proxy(
         port=port,
         overwrite=overwrite,
         patience=patience,
-        watcher=TerminalWatcher(Console(stderr=True)),
+        watcher=TerminalWatcher(Terminal()),
     )
     tell_result(run, as_json=as_json)

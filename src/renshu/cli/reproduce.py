@@ -20,19 +20,19 @@ def reproduce(
     ] = False,
 ) -> None:
     """Train a packed run again: are the weights the same, bit for bit? Exit code 1 if not."""
-    from rich.console import Console
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher
     from renshu.handover.reproduce import reproduce as train_again
     from renshu.handover.unpack import open_bundle
+    from renshu.train.progress import Terminal
 
     quiet()
     folder = open_bundle(bundle, out, trust=trust)
     print(f"unpacked to {folder}")
     if only_unpack:
         return
-    result = train_again(folder, lambda code: trust or _ask(code), TerminalWatcher(Console(stderr=True)))
+    result = train_again(folder, lambda code: trust or _ask(code), TerminalWatcher(Terminal()))
     before, now = ("unknown" if success is None else f"{success:.1%}" for success in result.success)
     print(f"success of the packed run {before}, of this one {now}")
     if result.identical:

@@ -19,13 +19,13 @@ def resume(
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json at the end.")] = False,
 ) -> None:
     """Go on with a run that was interrupted, killed or failed, from its last checkpoint to its end."""
-    from rich.console import Console
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher, tell_result
     from renshu.pipeline.resume import resume_run
     from renshu.pipeline.run_folder import RunFolder
     from renshu.train.joining import joined
+    from renshu.train.progress import Terminal
 
     quiet()
     if must_start(processes):
@@ -33,7 +33,7 @@ def resume(
         raise typer.Exit(start(arguments, processes or 1, run))
     recipe = RunFolder(run).require().recipe
     with joined(recipe.parallel.kind, recipe.model.device) as together:
-        watcher = TerminalWatcher(Console(stderr=True)) if together.leads else None
+        watcher = TerminalWatcher(Terminal()) if together.leads else None
         path = resume_run(run, force=force, watcher=watcher, processes=together)
     if together.leads:
         tell_result(path, as_json=as_json)

@@ -37,21 +37,20 @@ def train(
     """Train a reward model from pairs of answers, and measure it on held-out prompts."""
     from contextlib import ExitStack
 
-    from rich.console import Console
-
     from renshu.algorithms.reward import RewardConfig
     from renshu.cli.common import quiet
     from renshu.config import apply_overrides
     from renshu.models import ModelSettings
     from renshu.pipeline.reward_training import train_reward_model
     from renshu.train import ProgressBar
+    from renshu.train.progress import Terminal
 
     quiet()
     config = RewardConfig.from_dict(apply_overrides({}, settings or []), "settings")
     with ExitStack() as stack:
 
         def observe(steps: int) -> ProgressBar:
-            bar = ProgressBar("reward", steps, shown=("loss", "accuracy"), console=Console(stderr=True))
+            bar = ProgressBar("reward", steps, shown=("loss", "accuracy"), console=Terminal())
             return stack.enter_context(bar)
 
         trained = train_reward_model(

@@ -24,7 +24,6 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json at the end.")] = False,
 ) -> None:
     """Play a recipe's stages, measure every arm on held-out tasks, write the run folder and its report."""
-    from rich.console import Console
 
     from renshu.cli.common import quiet
     from renshu.cli.show import TerminalWatcher, tell_result
@@ -32,6 +31,7 @@ def train(
     from renshu.pipeline.recipe import find_recipe, read_recipe, recipe_name
     from renshu.pipeline.train import out_folder, train_recipe
     from renshu.train.joining import joined
+    from renshu.train.progress import Terminal
 
     quiet()
     settings = read_recipe(recipe, overrides or (), preset=preset)
@@ -52,7 +52,7 @@ def train(
             name=name,
             base=path.parent,
             overwrite=overwrite,
-            watcher=TerminalWatcher(Console(stderr=True)) if together.leads else None,
+            watcher=TerminalWatcher(Terminal()) if together.leads else None,
             processes=together,
         )
     if together.leads:

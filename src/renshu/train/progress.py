@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -12,6 +14,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from renshu.train.observe import Snapshot
 
 LINES = 10  # printed in all where there is no terminal
+
+
+class Terminal(Console):
+    """Standard error of long work, which goes on where nobody reads any longer (`2>&1 | head`)."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(stderr=True, quiet=quiet)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program here, and hours of work with it."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())  # for whoever else writes there
+        os.close(nowhere)
 
 
 class ProgressBar:
@@ -26,7 +42,7 @@ class ProgressBar:
         console: Console | None = None,
     ) -> None:
         self.name, self.steps, self.shown = name, steps, shown
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
